@@ -166,12 +166,12 @@ class Data(Protocol):
         """Return a row: numbers, or a tuple or list that may end with its target or label."""
 
 
-def by_group(groups: Iterable[Hashable], rows: int) -> list[NDArray[np.int64]]:
-    """Return the rows of each group.
+def by_group(groups: Iterable[Hashable] | None, rows: int) -> list[NDArray[np.int64]]:
+    """Return the rows of each group; without groups each row is one.
 
     Parameters
     ----------
-    groups : iterable of hashable
+    groups : iterable of hashable, optional
         **Private**: of each row, whose it is. Fewer than there are rows leave rows without a group.
         A sequence is read by index: a place that raises is a row without a group. Arrays and
         tensors are read as the numbers that are in them.
@@ -188,6 +188,8 @@ def by_group(groups: Iterable[Hashable], rows: int) -> list[NDArray[np.int64]]:
     ValueError
         If the groups are no list of places, as a dictionary or a set.
     """
+    if groups is None:
+        return [np.array([row]) for row in range(rows)]
     if isinstance(groups, (Mapping, Set)):
         raise ValueError("groups must say of each row, in the order of rows, whose it is")
     found: dict[Hashable, list[int]] = {}

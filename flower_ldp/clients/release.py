@@ -289,9 +289,8 @@ def for_app(message: Message, *, released: bool) -> Message:
     Message
         With a metadata object and a dictionary of records of its own.
     """
-    kept = dict(message.content)
-    if released:
-        kept = {name: one for name, one in kept.items() if not name.startswith(GATES_OWN)}
+    left_out = GATES_OWN if released else ()
+    kept = {name: one for name, one in message.content.items() if not name.startswith(left_out)}
     # Outside of a run Flower makes messages only from metadata that are complete.
     make = cast(Callable[..., Message], cast(Any, Message))
     return make(content=RecordDict(kept), metadata=copy(message.metadata))

@@ -209,8 +209,7 @@ def _columns(
 ) -> Iterator[list[list[float]]]:
     """Yield of each column what the rows of each example say; a row that fails says nothing."""
     found = [_row(rows, index, columns) for index in range(len(rows))]
-    each = [[index] for index in range(len(found))]
-    examples = each if groups is None else by_group(groups, len(found))
+    examples = by_group(groups, len(found))
     readable = [[row for index in one if (row := found[index]) is not None] for one in examples]
     for place in range(columns):
         yield [[float(row[place]) for row in one] for one in readable]

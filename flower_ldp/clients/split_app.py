@@ -50,7 +50,7 @@ from flower_ldp.clients.owner import OwnerAdmission
 from flower_ldp.clients.permit import Admission
 from flower_ldp.clients.release import IncompleteError, constant, failed, open_array, report
 from flower_ldp.clients.split_embedding import EMBEDDING_KEY, EmbeddingRelease, Party
-from flower_ldp.errors import RefusalError, ReleaseError, WireError, say
+from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted, say
 from flower_ldp.mechanisms.randomized_response import KaryResponse, check_labels
 from flower_ldp.privacy import Unit
 from flower_ldp.refusals import REFUSED_PROPOSAL, REFUSED_STEP
@@ -152,6 +152,20 @@ def _step(content: RecordDict, field: str) -> str:
     return step
 
 
+def _check_step(party: Party, content: RecordDict) -> None:
+    """Refuse a message of a run whose top is at another step than a bottom that learns.
+
+    The step to be made may be the one that was made last: then its answer was lost.
+    """
+    if party.claim.kind != "conditional":
+        return
+    after = _step(content, "after")
+    if party.step not in (after, content.config_records[wire.STEP_KEY].get("step")):
+        run, bottom = quoted(after or "none"), quoted(party.step or "none")
+        told = f"the run is at step {run}, the bottom at {bottom}"
+        raise RefusalError(REFUSED_STEP, f"{told}: one was restored, or moved by another run")
+
+
 def _array(content: RecordDict, key: str) -> NDArray[Any]:
     record = content.array_records.get(key)
     if record is None or key not in record:
@@ -240,7 +254,7 @@ def _answer(
     if kind == wire.ALIGN:
         return report(_introduction(party, message.content), message)
     if kind in _AT_STEP:
-        embedding.check_step(party, message.content)
+        _check_step(party, message.content)
     # What a bottom does not take in, the gate refuses.
     act: Callable[[], RecordDict | None] = RecordDict
     step: str | None = None

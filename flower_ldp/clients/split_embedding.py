@@ -30,7 +30,7 @@ from flower_ldp.mechanisms.embeddings import BottomClaim
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.refusals import REFUSED_RECORDS, REFUSED_STEP
+from flower_ldp.refusals import REFUSED_RECORDS
 from flower_ldp.wire import embedding as wire
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 from flower_ldp.wire.records import RecordTables
@@ -276,26 +276,3 @@ class OpenEmbedding(KeptRelease):
         mechanism = self.proposal.mechanism
         drawn = mechanism.randomize(values, rng, self.proposal.shape)
         return wire.encode_embeddings(drawn, mechanism)
-
-
-def check_step(party: Party, content: RecordDict) -> None:
-    """Refuse a message of a run whose top is at another step than a bottom that learns.
-
-    The step to be made may be the one that was made last: then its answer was lost.
-
-    Raises
-    ------
-    WireError
-        If the message does not say.
-    RefusalError
-        With code ``REFUSED_STEP``.
-    """
-    if party.claim.kind != "conditional":
-        return
-    record = content.config_records.get(wire.STEP_KEY)
-    if record is None or not isinstance(record.get("after"), str):
-        raise WireError("fields", "the message does not say which step it comes after")
-    if party.step not in (record["after"], record.get("step")):
-        run, bottom = quoted(record["after"] or "none"), quoted(party.step or "none")
-        told = f"the run is at step {run}, the bottom at {bottom}"
-        raise RefusalError(REFUSED_STEP, f"{told}: one was restored, or moved by another run")

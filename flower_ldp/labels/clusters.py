@@ -157,13 +157,8 @@ def centred(
     tuple of ndarrays of float64
         Of the same shapes; no entry is above 1.
     """
-    sets = (points, *others)
-    unit = max(float(np.abs(one).max(initial=0.0)) for one in sets) or 1.0
-    moved = [one / unit for one in sets]  # first of all, so that no difference overflows
-    middle = np.median(moved[0], axis=0)
-    for one in moved:
-        one -= middle
-    spread = max(float(np.abs(one).max(initial=0.0)) for one in moved) or 1.0
-    for one in moved:
-        one /= spread
-    return tuple(moved)
+    moved = np.concatenate((points, *others))
+    moved /= np.abs(moved).max(initial=0.0) or 1.0  # first of all, so that no difference overflows
+    moved -= np.median(moved[: len(points)], axis=0)
+    moved /= np.abs(moved).max(initial=0.0) or 1.0
+    return tuple(np.split(moved, np.cumsum([len(points), *map(len, others)])[:-1]))

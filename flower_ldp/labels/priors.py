@@ -178,9 +178,8 @@ def priors_from_likelihoods(
     starts = np.cumsum(size)[held] - size[held]
     priors = np.full((n_groups, seen.shape[1]), 1.0 / seen.shape[1])
     for _ in range(steps):
-        # No row of joint is all 0: a label that alone explains a report keeps a share of it.
-        joint = seen * priors[group]
-        joint /= joint.sum(axis=1, keepdims=True)
+        # No report is impossible: a label that alone explains one keeps a share of it.
+        joint = _posteriors(seen, priors[group])
         priors[held] = np.add.reduceat(joint, starts, axis=0) / size[held, np.newaxis]
     priors[size == 0] = joint.mean(axis=0)
     return priors

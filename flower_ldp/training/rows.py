@@ -111,9 +111,7 @@ class Examples:
         check_in(f"[1, {MOST_ROWS}]", "max_rows", max_rows, int)
         self.max_rows = 1 if groups is None else max_rows
         self._at_least = at_least
-        self._rows = (
-            [np.array([row]) for row in range(rows)] if groups is None else by_group(groups, rows)
-        )
+        self._rows = by_group(groups, rows)
         # What is not as the policy says is logged: the log is the owner's.
         nobodys = rows - sum(map(len, self._rows))
         if nobodys:
