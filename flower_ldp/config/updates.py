@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import MISSING, fields
 from functools import reduce
 from operator import or_
-from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -76,16 +75,14 @@ def _section(kind: str, optimizer: type[Any]) -> type[OptimizerSection]:
 
 
 #: The section of each optimizer, by its kind.
-KINDS: Mapping[str, type[OptimizerSection]] = MappingProxyType(
-    {
-        "momentum": _section("momentum", Momentum),
-        "fixed_length": _section("fixed_length", FixedLength),
-        "agreed_length": _section("agreed_length", AgreedLength),
-        "adam": _section("adam", Adam),
-        "yogi": _section("yogi", Yogi),
-        "adagrad": _section("adagrad", Adagrad),
-    }
-)
+KINDS: Mapping[str, type[OptimizerSection]] = {
+    "momentum": _section("momentum", Momentum),
+    "fixed_length": _section("fixed_length", FixedLength),
+    "agreed_length": _section("agreed_length", AgreedLength),
+    "adam": _section("adam", Adam),
+    "yogi": _section("yogi", Yogi),
+    "adagrad": _section("adagrad", Adagrad),
+}
 if TYPE_CHECKING:
     OptimizerConfig: TypeAlias = OptimizerSection
 else:

@@ -378,33 +378,30 @@ class Sources(MetaPathFinder, InspectLoader):
     """
 
     def __init__(self, found: Distribution, top: str, alias: str) -> None:
-        self._files: dict[str, tuple[str, bytes]] = {}
-        self._packages: set[str] = set()
-        for path, source in found.sources.items():
-            parts = path.removesuffix(".py").split("/")
-            is_package = parts[-1] == "__init__"
-            name = ".".join([alias, *(parts[1:-1] if is_package else parts[1:])])
-            if is_package:
-                self._packages.add(name)
-            # A package hides a module of its name, as Python has it.
-            if is_package or name not in self._files:
-                self._files[name] = (path, source)
+        self._sources, self._top, self._alias = found.sources, top, alias
+
+    def _path(self, fullname: str) -> str | None:
+        alias, *parts = fullname.split(".")
+        base = "/".join([self._top, *parts])
+        # A package hides a module of its name, as Python has it.
+        found = [one for one in (f"{base}/__init__.py", f"{base}.py") if one in self._sources]
+        return found[0] if found and alias == self._alias else None
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return where a module comes from, if it is one of these."""
-        if fullname not in self._files:
+        source = self._path(fullname)
+        if source is None:
             return None
-        is_package = fullname in self._packages
-        origin = f"<{self._files[fullname][0]}>"
-        return ModuleSpec(fullname, self, origin=origin, is_package=is_package)
+        is_package = source.endswith("/__init__.py")
+        return ModuleSpec(fullname, self, origin=f"<{source}>", is_package=is_package)
 
     def get_source(self, fullname: str) -> str:
         """Return a module's source: tracebacks show it."""
-        return self._files[fullname][1].decode("utf-8", errors="replace")
+        return self._sources[str(self._path(fullname))].decode("utf-8", errors="replace")
 
     def get_code(self, fullname: str) -> CodeType:
         """Return a module's code, compiled from the bytes that were hashed."""
-        path, source = self._files[fullname]
-        return compile(source, f"<{path}>", "exec", dont_inherit=True)
+        path = str(self._path(fullname))
+        return compile(self._sources[path], f"<{path}>", "exec", dont_inherit=True)
