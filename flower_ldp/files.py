@@ -1,16 +1,26 @@
-"""Files that are whole at every moment, and on disk when the call is over.
+"""Files that are whole at every moment, and who else could change what lies on the way to one.
 
 A file is written under another name in its folder, brought to disk, and only then given its own.
 Whoever opens that name sees the old file or the new one, never a part. A name is on disk once its
 folder is. A process that is killed in between leaves ``.NAME.*.new`` behind, which nobody reads.
+
+**The way to a file.** Each step is taken within the folder before (``openat``), and no link is
+followed that was not shown first. What is judged is therefore what is used, whatever is renamed or
+linked meanwhile. The file itself is looked at and not opened. Windows has no such descriptors and
+bits.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
+import stat
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +28,10 @@ from typing import BinaryIO
 _FLAGS = (
     os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 )
+_MOST_LINKS = 40
+# A descriptor that opens nothing, where there is one.
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_CLOEXEC", 0)
+_FOLDER |= getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
 
 def replacing(
@@ -125,3 +139,121 @@ def _beside(path: Path, mode: int, publish: Callable[[Path], None]) -> Iterator[
     finally:
         with suppress(FileNotFoundError):  # it has its own name by now
             os.unlink(new)
+
+
+def mine() -> tuple[int, ...]:
+    """Return the users who may change what this process relies on: itself and root."""
+    if sys.platform == "win32":
+        return (0,)
+    return (0, os.geteuid())
+
+
+def faults(
+    what: str, status: os.stat_result, own: tuple[int, ...] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield who else could change a file, a folder or a link.
+
+    Parameters
+    ----------
+    what : str
+        What a sentence calls it.
+    status : os.stat_result
+        Its own.
+    own : tuple of int, optional
+        Who may own it: root and this user, if left out.
+
+    Yields
+    ------
+    str, str
+        ``"owner"``, ``"others"``, or ``"group"`` if it is only the group; and a sentence.
+    """
+    if sys.platform == "win32":
+        return
+    mode, own = status.st_mode, own or mine()
+    if status.st_uid not in own:
+        yield (
+            "owner",
+            f"{what} belongs to user {status.st_uid}, this process runs as user {own[-1]}: give it "
+            "to this user (chown)",
+        )
+    sticky = stat.S_ISDIR(mode) and mode & stat.S_ISVTX
+    # The mode of a link says nothing.
+    if mode & 0o022 and not sticky and not stat.S_ISLNK(mode):
+        by = "others" if mode & 0o002 else "group"
+        yield by, f"{what} can be written by others (mode {stat.S_IMODE(mode):04o}): chmod go-w"
+
+
+@lru_cache(maxsize=64)
+def warn_once(fault: str) -> None:
+    """Log what a simulation may do all the same, once for each text."""
+    logging.getLogger("flower_ldp").warning("simulation: %s", fault)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A folder, a link or, at last, a file on the way.
+
+    Parameters
+    ----------
+    path : str
+        Where it is.
+    name : str
+        Its name in its folder.
+    folder : int or None
+        Descriptor of that folder, open until the next step; None for the root.
+    status : os.stat_result
+        Of the folder that was opened, or of the link or file that was not.
+    """
+
+    path: str
+    name: str
+    folder: int | None
+    status: os.stat_result
+
+    def __str__(self) -> str:
+        return f"{'link' if stat.S_ISLNK(self.status.st_mode) else 'folder'} {self.path}"
+
+
+def way(path: Path) -> Generator[Step]:
+    """Yield each step to what a path names; close the iterator if not all are taken.
+
+    Raises
+    ------
+    OSError
+        If there is no such way, or it has more than 40 links.
+    """
+    # Not by abspath: after a link, ".." leads to where the link does.
+    names, links = os.path.join(os.getcwd(), path).split(os.sep), 0
+    with ExitStack() as stack:
+
+        def enter(name: str, within: int | None) -> int:
+            descriptor = os.open(name, _FOLDER, dir_fd=within)
+            stack.callback(os.close, descriptor)
+            return descriptor
+
+        folders = [(os.sep, enter(os.sep, None))]
+        yield Step(os.sep, os.sep, None, os.fstat(folders[0][1]))
+        while names:
+            name = names.pop(0)
+            if name == ".." and len(folders) > 1:
+                folders.pop()
+            if name in ("", ".", ".."):
+                continue
+            parent, folder = folders[-1]
+            here = os.path.join(parent, name)
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
+                yield Step(here, name, folder, status)
+                links += 1
+                if links > _MOST_LINKS:
+                    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+                target = os.readlink(name, dir_fd=folder)
+                if target.startswith(os.sep):
+                    del folders[1:]
+                names = [*target.split(os.sep), *names]
+            elif stat.S_ISDIR(status.st_mode) or any(one not in ("", ".") for one in names):
+                folders.append((here, enter(name, folder)))
+                yield Step(here, name, folder, os.fstat(folders[-1][1]))
+            else:
+                yield Step(here, name, folder, status)
+                return

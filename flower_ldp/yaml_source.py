@@ -299,7 +299,14 @@ def _misread(root: yaml.Node | None, synonyms: Mapping[str, str]) -> list[Found]
         if id(node) in visited:  # an alias may lead back to where it stands
             continue
         visited.add(id(node))
-        found += ((node.start_mark.line + 1, f"{name} {what}") for what in _faults(node))
+        line = node.start_mark.line + 1
+        if isinstance(node, yaml.ScalarNode):
+            if node.tag in _NUMBERS and not _PLAIN.fullmatch(node.value):
+                wanted = "must be written in plain decimals, as 8, 0.5 or 1.0e-6"
+                found.append((line, f"{name} {wanted}, got {node.value[:60]}"))
+        elif node.tag in _SCALARS:  # {=: 1:30}, say, as a number
+            wanted = "is a section or a list, tagged as a plain value: write the value"
+            found.append((line, f"{name} {wanted}"))
         if isinstance(node, yaml.SequenceNode):
             waiting += ((name, one) for one in node.value)
         elif isinstance(node, yaml.MappingNode):
@@ -308,15 +315,6 @@ def _misread(root: yaml.Node | None, synonyms: Mapping[str, str]) -> list[Found]
             waiting += ((name, key) for key, _ in node.value)
             waiting += ((f"{within}{key.value}", value) for key, value in node.value)
     return found
-
-
-def _faults(node: yaml.Node) -> Iterator[str]:
-    """Yield what is wrong with a node by itself."""
-    if not isinstance(node, yaml.ScalarNode):
-        if node.tag in _SCALARS:  # {=: 1:30}, say, as a number
-            yield "is a section or a list, tagged as a plain value: write the value"
-    elif node.tag in _NUMBERS and not _PLAIN.fullmatch(node.value):
-        yield f"must be written in plain decimals, as 8, 0.5 or 1.0e-6, got {node.value[:60]}"
 
 
 def _given_twice(node: yaml.MappingNode, synonyms: Mapping[str, str]) -> Iterator[Found]:

@@ -57,7 +57,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,10 +138,7 @@ class SampledGaussian:
             If scipy (extra ``accounting`` or ``dpsgd``) is not installed.
         """
         check_in("[0, inf)", "epsilon", epsilon)
-        return max(
-            loss_sum(law, self.steps, around=epsilon).delta(epsilon)
-            for law in _laws(self.noise_multiplier, self.sample_rate, replace)
-        )
+        return _delta(self.noise_multiplier, self.sample_rate, self.steps, epsilon, replace)
 
     def epsilon(self, delta: float, *, replace: bool = True) -> float:
         """Return an epsilon with at most ``delta``: never below the smallest.
@@ -228,7 +225,7 @@ def check_noise(plan: TrainingPlan) -> None:
         If scipy (extra ``accounting`` or ``dpsgd``) is not installed.
     """
     steps = plan.rounds * plan.steps
-    found = _delta(float(plan.noise), float(plan.rate), steps, float(plan.epsilon))
+    found = SampledGaussian(float(plan.noise), float(plan.rate), steps).delta(float(plan.epsilon))
     if found > plan.delta:
         raise ValueError(
             f"noise {plan.noise} is not enough for {steps:,} steps at rate {plan.rate:g}: at "
@@ -237,8 +234,9 @@ def check_noise(plan: TrainingPlan) -> None:
 
 
 @lru_cache(maxsize=16)
-def _delta(noise: float, rate: float, steps: int, epsilon: float) -> float:
-    return SampledGaussian(noise, rate, steps).delta(epsilon)
+def _delta(noise: float, rate: float, steps: int, epsilon: float, replace: bool) -> float:
+    laws = _laws(noise, rate, replace)
+    return max(loss_sum(law, steps, around=epsilon).delta(epsilon) for law in laws)
 
 
 def _epsilon(law: LossLaw, steps: int, delta: float) -> float:
@@ -294,10 +292,6 @@ class LossLaw:
     def losses(self) -> Array:
         """The points, as losses."""
         return np.arange(self.first, self.first + len(self.masses)) * np.float64(self.unit)
-
-    def log_moment(self, tilt: float) -> float:
-        """Return the logarithm of M: the mean of e^(tilt loss) where the loss is finite."""
-        return _log_moment(self.losses, self.masses, tilt)
 
 
 def replaced(noise: float, rate: float) -> tuple[LossLaw, ...]:
@@ -372,7 +366,9 @@ def _masses(x: Array, noise: float, rate: float, centre: float) -> Array:
 
 def _normal_masses(z: Array) -> Array:
     """Return the standard normal law's mass between neighbours, small ones exactly too."""
-    ndtr = _special().ndtr
+    # Imported late: it takes a while, and ledgers do without it.
+    with needed("DP-SGD's accounting needs scipy", "dpsgd"):
+        from scipy.special import ndtr
     right = z[:-1] > 0
     found: Array = np.where(right, -np.diff(ndtr(-z)), np.diff(ndtr(z)))
     return found
@@ -394,13 +390,6 @@ def _rounded(p: Array, q: Array, grid: NDArray[np.int64], unit: float) -> LossLa
     masses[0] += p[0]
     # The last: all of it at infinity, though the last point could take a part.
     return LossLaw(unit, int(grid[0]), masses, float(p[-1]))
-
-
-def _special() -> Any:
-    # Imported late: it takes a while, and ledgers do without it.
-    with needed("DP-SGD's accounting needs scipy", "dpsgd"):
-        from scipy import special
-    return special
 
 
 @dataclass(frozen=True)
@@ -446,18 +435,18 @@ def loss_sum(law: LossLaw, steps: int, *, around: float) -> LossSum:
     around : float
         Where it shall be exact: the epsilon of interest.
     """
-    losses, coarse = _coarsened(law)
+    losses, coarse = law.losses, _coarsened(law)
     around = min(around, steps * (law.first + len(law.masses)) * law.unit)  # no sum is larger
-    tilt = _tilt(losses, coarse, around / steps)
-    log_moment = law.log_moment(tilt)
+    tilt = _tilt(*coarse, around / steps)
+    log_moment = _log_moment(losses, law.masses, tilt)
     while tilt > 0 and steps * log_moment > tilt * around:
         # Too far, as few points show where the largest losses lie only roughly.
         tilt = tilt / 2 if tilt > 1e-9 else 0.0
-        log_moment = law.log_moment(tilt)
+        log_moment = _log_moment(losses, law.masses, tilt)
     with np.errstate(divide="ignore"):
-        tilted = np.exp(np.log(law.masses) + tilt * law.losses - log_moment)
-    mean = float(tilted @ law.losses)
-    deviation = math.sqrt(max(0.0, float(tilted @ (law.losses - mean) ** 2)) * steps)
+        tilted = np.exp(np.log(law.masses) + tilt * losses - log_moment)
+    mean = float(tilted @ losses)
+    deviation = math.sqrt(max(0.0, float(tilted @ (losses - mean) ** 2)) * steps)
     points = len(tilted)
     widest = steps * (points - 1) + 1
     spanned = min(int(_SPAN * deviation / law.unit), _MOST_SUMS)
@@ -469,8 +458,9 @@ def loss_sum(law: LossLaw, steps: int, *, around: float) -> LossSum:
     else:
         start = math.floor(around / law.unit) - size // 2
         lowest, top = start * law.unit, (start + size) * law.unit
-        further = _tilt(losses, coarse, top / steps)
-        beyond = math.exp(min(0.0, steps * law.log_moment(further) - further * top))
+        further = _tilt(*coarse, top / steps)
+        log_beyond = steps * _log_moment(losses, law.masses, further) - further * top
+        beyond = math.exp(min(0.0, log_beyond))
     order = (start - steps * law.first + np.arange(size)) % size
     return LossSum(
         tilt=tilt,
@@ -497,6 +487,7 @@ def chernoff_epsilon(law: LossLaw, steps: int, delta: float) -> float:
 
 
 def _log_moment(losses: Array, masses: Array, tilt: float) -> float:
+    """Return the logarithm of M: the mean of e^(tilt loss) where the loss is finite."""
     with np.errstate(divide="ignore"):
         exponents = np.log(masses) + tilt * losses
     highest = float(exponents.max())

@@ -1,6 +1,6 @@
 """Who may import whom: the layers of the package, read from its source.
 
-refusals <- errors <- bounds <- privacy, and files, trusted_path, inner_gate, <- mechanisms
+refusals <- errors <- bounds <- privacy, and files, inner_gate, <- mechanisms
 <- accounting <- policy, and wire, <- clients | strategies <- config <- cli; yaml_source is beneath
 policy and config; labels is beneath clients and strategies, and advice beneath strategies;
 extensions (mechanisms from elsewhere) is above mechanisms, beneath clients and strategies, and the
@@ -27,10 +27,7 @@ import flower_ldp
 PACKAGE = "flower_ldp"
 ROOT = Path(flower_ldp.__file__).parent
 
-BASE = frozenset({"refusals", "files", "privacy", "errors", "bounds", "facts"}) | {
-    "inner_gate",
-    "trusted_path",
-}
+BASE = frozenset({"refusals", "files", "privacy", "errors", "bounds", "facts", "inner_gate"})
 MATH = BASE | {"mechanisms"}
 YAML = frozenset({"yaml_source"})
 OWNER = MATH | YAML | {"accounting", "policy"}
@@ -47,7 +44,6 @@ LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset({"refusals"}),
     "bounds": frozenset({"refusals", "errors"}),
     "inner_gate": frozenset(),
-    "trusted_path": frozenset(),
     "isolation": frozenset(),
     "yaml_source": frozenset({"refusals", "errors", "bounds"}),
     "mechanisms": BASE,
@@ -80,7 +76,6 @@ FOREIGN: dict[str, frozenset[str]] = {
     "bounds": frozenset(),
     "facts": frozenset(),
     "inner_gate": frozenset(),
-    "trusted_path": frozenset(),
     "isolation": frozenset({"numpy", "torch"}),
     "yaml_source": frozenset({"yaml", "pydantic", "pydantic_core"}),
     "mechanisms": frozenset({"numpy"}),

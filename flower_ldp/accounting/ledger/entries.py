@@ -52,8 +52,7 @@ def record(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
     db.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, chain))
     for position, event in enumerate(events):
         db.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", (number, position, *event[:5]))
-    for position, exact in enumerate(charge.exact):
-        waived = [(number, position, unit) for unit in exact.waived]
+        waived = [(number, position, unit) for unit in charge.exact[position].waived]
         db.executemany("INSERT INTO waiver VALUES (?, ?, ?)", waived)
     if charge.releases != 1:
         db.execute("INSERT INTO releases VALUES (?, ?)", (number, charge.releases))

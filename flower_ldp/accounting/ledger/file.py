@@ -37,8 +37,7 @@ from flower_ldp.accounting.amounts import Book
 from flower_ldp.accounting.ledger import rows
 from flower_ldp.accounting.ledger.rows import DamageError, Head
 from flower_ldp.errors import LedgerError, error_text
-from flower_ldp.files import sync_folder
-from flower_ldp.trusted_path import faults, mine, warn_once, way
+from flower_ldp.files import faults, mine, sync_folder, warn_once, way
 
 APPLICATION_ID = 0x464C4450
 """``PRAGMA application_id`` of a ledger: "FLDP" in ASCII."""
@@ -139,9 +138,6 @@ _HINTS = {
     ),
     "not a database": f"it is not a ledger, or its beginning is damaged. {_BACKUP}",
 }
-
-_PATH_ONLY = getattr(os, "O_PATH", None)
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 def damaged(path: Path, what: object) -> LedgerError:
@@ -424,19 +420,18 @@ def check_mount(path: Path, name: str) -> None:
     other: object = _mount(path.parent)
     if one is None:  # devices tell less: a union file system may give each file one of its own
         one, other = path.stat().st_dev, path.parent.stat().st_dev
-    if one == other:
-        return
-    raise LedgerError(
-        f"{name} is mounted by itself: its journal lies elsewhere than a crash would leave it. "
-        "Mount the folder that it lies in"
-    )
+    if one != other:
+        raise LedgerError(
+            f"{name} is mounted by itself: its journal lies elsewhere than a crash would leave it. "
+            "Mount the folder that it lies in"
+        )
 
 
 def _mount(path: Path) -> bytes | None:
     """Return the number of the mount that a path leads to; None where none is told."""
-    if _PATH_ONLY is None or sys.platform != "linux":
+    if sys.platform != "linux":
         return None
-    handle = os.open(path, _PATH_ONLY | _NO_LINK)
+    handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         with open(f"/proc/self/fdinfo/{handle}", "rb") as lines:
             return next((line for line in lines if line.startswith(b"mnt_id:")), None)
