@@ -139,6 +139,9 @@ _HINTS = {
     "not a database": f"it is not a ledger, or its beginning is damaged. {_BACKUP}",
 }
 
+# A descriptor that opens nothing, where there is one.
+_PATH_ONLY = getattr(os, "O_PATH", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
 
 def damaged(path: Path, what: object) -> LedgerError:
     """Return the error for a file whose content is not what was written."""
@@ -431,7 +434,7 @@ def _mount(path: Path) -> bytes | None:
     """Return the number of the mount that a path leads to; None where none is told."""
     if sys.platform != "linux":
         return None
-    handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    handle = os.open(path, _PATH_ONLY)
     try:
         with open(f"/proc/self/fdinfo/{handle}", "rb") as lines:
             return next((line for line in lines if line.startswith(b"mnt_id:")), None)
