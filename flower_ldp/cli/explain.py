@@ -214,12 +214,12 @@ class Central:
             report.warn("Flower's own accountant is not installed: pip install 'flwr[dp]'")
         if self.adaptive:
             report.warn(_ADAPTIVE)
-        of, every = f" x clip / {sampled}", f"at delta {delta:g} after {self.rounds:,} rounds"
-        replaced = f"{_bound(total)} {every}, one replaced or left out"
-        left = f"{_bound(total_zeros)} {every}: the mean divides as before"
+        of = f" x clip / {sampled}"
+        left = f"{_bound(total_zeros)}: the mean divides as before"
         shift = f"mu = {_bound(one.shift)} if one is replaced, times the root of {self.rounds:,}"
-        worth = meaning(PrivacySpent(Unit.CLIENT, total, delta))
-        report.line("Flower's central wrappers: clipped, averaged, normal noise of the server's")
+        spent = PrivacySpent(Unit.CLIENT, total, delta)
+        after = f" after {self.rounds:,} rounds, one replaced or left out"
+        report.line("Flower's central wrappers: clipped and averaged; the server adds normal noise")
         report.tell(
             Fact("software", "central wrappers"),
             Fact("parameters", asdict(self)),
@@ -227,13 +227,11 @@ class Central:
             Fact("noise.weight", weight, "a client weighs", f"{of} at most"),
             note("shift", shift),
             _CURVE,
-            *keyed("epsilon", unit=Unit.CLIENT.value, delta=delta),
-            *keyed("epsilon", round_replace_one=one.epsilon(delta)),
-            *keyed("epsilon", round_zero_one=zeros.epsilon(delta)),
-            Fact("epsilon.total_replace_one", total, "epsilon", text=replaced),
+            Fact("epsilon.round_replace_one", one.epsilon(delta)),
+            Fact("epsilon.round_zero_one", zeros.epsilon(delta)),
+            *price(spent, "total_replace_one", "epsilon", after, meant="total"),
             Fact("epsilon.total_zero_one", total_zeros, "   zeros for one", text=left),
             Fact("epsilon.total_flower", theirs, "   by Flower's accountant", _RENYI),
-            Fact("meaning.total", worth, "in all"),
             note("covers", _CENTRAL_COVERED),
             Fact("not_covered", _CENTRAL_RAW, "not covered"),
         )

@@ -29,7 +29,7 @@ from flower_ldp.accounting.composition import shuffled
 from flower_ldp.advice import Outlook
 from flower_ldp.bounds import Bounded
 from flower_ldp.cli import plan_costs as costs
-from flower_ldp.cli.output import Report, usage, wrong
+from flower_ldp.cli.output import Report, wrong
 from flower_ldp.facts import Fact, keyed, note, number
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.magrr import MagRR
@@ -82,7 +82,7 @@ class SignDSRun:
 
     params: costs.PerhapsCount = None
     epsilon: float | None = None
-    total_epsilon: float | None = None
+    total_epsilon: Annotated[float | None, Bounded("[0, 9223372]")] = None
     rounds: costs.Rounds = 1
     clients: costs.PerhapsCount = None
     participation: Annotated[float, Bounded("(0, 1]")] = 1.0
@@ -102,8 +102,7 @@ class SignDSRun:
         report.facts.update(mechanism="signds", parameters=asdict(self))
         magnitude = () if self.magnitude_epsilon is None else MagRR(self.magnitude_epsilon).events()
         bits = (*magnitude, *health_events(self.health_epsilon))
-        with usage("--total-epsilon"):
-            total = Amount.allowance(self.total_epsilon or 0.0).epsilon
+        total = Amount.allowance(self.total_epsilon or 0.0).epsilon
         epsilon = self._affordable(total, bits, report) if self.epsilon is None else self.epsilon
         if epsilon is None:
             return

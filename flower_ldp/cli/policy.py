@@ -87,6 +87,8 @@ def _messages(policy: Policy, report: Report) -> None:
                 _plan(policy, message, report)
             if allowance.examples is not None:
                 counts.append({**about, "examples": allowance.examples})
+        if not allowances:
+            report.line(f"{message}: no mechanism may answer.")
         for unit, epsilon in total.items():
             if 0.0 < epsilon < policy.least_epsilon:
                 below = f"{epsilon:g} is below least_epsilon {policy.least_epsilon:g}"
@@ -97,9 +99,6 @@ def _messages(policy: Policy, report: Report) -> None:
     for name, entry in policy.extensions.items():
         source = f"{entry.distribution} {entry.version}"
         report.warn(f"{name} is an extension, from {source}: its guarantee is its author's claim")
-    for message, allowances in policy.messages.items():
-        if not allowances:
-            report.line(f"{message}: no mechanism may answer.")
     report.facts["unlisted_messages"] = policy.unlisted_messages
     if policy.unlisted_messages != "answer":
         report.line("Messages that are not listed are refused.")
