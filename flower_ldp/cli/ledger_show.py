@@ -13,7 +13,7 @@ from flower_ldp.accounting.composition import Totals
 from flower_ldp.accounting.composition import totals as composed
 from flower_ldp.accounting.ledger import Ledger, NumberLimit
 from flower_ldp.accounting.ledger.anchor import Anchor
-from flower_ldp.accounting.ledger.charges import NO_RUN, Kind, check_run
+from flower_ldp.accounting.ledger.charges import NO_RUN, Kind
 from flower_ldp.accounting.ledger.file import undo
 from flower_ldp.accounting.ledger.sums import UnitSpending, releases_by_account
 from flower_ldp.bounds import Bounded
@@ -59,7 +59,7 @@ def show(
     report: Report,
     file: File,
     policy: Path | None = None,
-    run: int | None = None,
+    run: Annotated[int | None, Bounded("[0, 2^64)")] = None,
     delta: Annotated[float | None, Bounded("(0, 1)")] = None,
     last: Annotated[int, Bounded("[0, inf)")] = 10,
 ) -> None:
@@ -78,8 +78,6 @@ def show(
     last
         Entries to show, the newest.
     """
-    if run is not None:
-        check_run(run)
     rules = None if policy is None else load_policy(policy)
     with look_into(file) as ledger:
         _totals(ledger, report)

@@ -36,7 +36,7 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout (docs/cli.md has its keys).")
 ]
 #: Parameters of functions whose options are called otherwise.
-_CALLED = {"weights": "params", "dimension": "params", "run_id": "run", "sample_rate": "rate"}
+_CALLED = {"weights": "params", "dimension": "params", "run_id": "run", "noise": "epsilon"}
 #: A file that a command is about.
 File: TypeAlias = Annotated[Path, typer.Argument()]
 #: A row of a table in JSON; a column of the table: a key, or what stands above with key or text.

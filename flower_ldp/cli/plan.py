@@ -114,12 +114,15 @@ class PrivateTraining:
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
-        plan = self._plan()
+        cost, taken = (self.epsilon, self.delta), self.rounds * self.steps
+        noise = rounded_up(noise_multiplier(*cost, sample_rate=self.rate, steps=taken), 4)
+        plan = TrainingPlan(self.rounds, self.steps, self.rate, noise, self.clip, *cost)
+        check_noise(plan)  # once more, with the noise in four digits
         if self.delta * self.examples >= 1:
             report.warn(f"delta {self.delta:g} is not below 1 / examples: policies refuse it")
         size, deviation = plan.mean_size(self.examples), plan.deviation(self.examples)
         section = in_one_line({name: getattr(plan, name) for name in _POLICY_FIELDS})
-        steps = f", for all {plan.rounds * plan.steps:,} steps together"
+        steps = f", for all {taken:,} steps together"
         over = ", the noise over the clipping length"
         spent = PrivacySpent(Unit.EXAMPLE, plan.epsilon, plan.delta)
         report.facts.update(mechanism="dpsgd", parameters=asdict(self))
@@ -130,14 +133,6 @@ class PrivateTraining:
             *price(spent, "plan", "epsilon of the plan", steps),
             Fact("policy", section, "in the policy", text=f"plan: {section}"),
         )
-
-    def _plan(self) -> TrainingPlan:
-        """Return the plan, with noise rounded up to four digits, which is checked once more."""
-        cost, steps = (self.epsilon, self.delta), self.rounds * self.steps
-        noise = rounded_up(noise_multiplier(*cost, sample_rate=self.rate, steps=steps), 4)
-        plan = TrainingPlan(self.rounds, self.steps, self.rate, noise, self.clip, *cost)
-        check_noise(plan)
-        return plan
 
 
 #: Options with which advice is asked for, and those that it takes besides.

@@ -62,9 +62,8 @@ class GaussianRun:
         true = gaussian_delta(self.epsilon, 1.0 / textbook)
         theirs = 2.0 * self.clip_norm * textbook
         told = "more than asked for" if true > self.delta else "less than asked for: needless noise"
-        size: list[Fact] = []
-        if self.params is not None:
-            size = costs.bytes_up(1 + self.params, self.rounds, self.params)
+        params, rounds = self.params, self.rounds
+        size = [] if params is None else costs.bytes_up(1 + params, rounds, params)
         report.facts.update(mechanism="gaussian", parameters=asdict(self))
         report.tell(
             *mechanism.describe(),
@@ -76,7 +75,7 @@ class GaussianRun:
         (event,) = mechanism.events()
         one = compose([event])[Unit.CLIENT]
         sums = compose([replace(event, count=self.rounds)])[Unit.CLIENT]
-        together = self._together(mechanism, sums, report)
+        together = self._together(mechanism.shift, sums, report)
         after = f", after {self.rounds:,} rounds, a sum"
         facts = costs.price(sums, "total_sum", "in all", after, meant="total")
         facts += keyed("epsilon", total_composed=None, total_composed_delta=None)
@@ -87,16 +86,14 @@ class GaussianRun:
         facts += [*keyed("epsilon", total_sum_delta=sums.delta), costs.FINER_UNITS]
         report.tell(*facts, *costs.price(one, "round", "epsilon a round"))
 
-    def _together(
-        self, mechanism: Gaussian, pure: PrivacySpent, report: Report
-    ) -> PrivacySpent | None:
+    def _together(self, shift: float, pure: PrivacySpent, report: Report) -> PrivacySpent | None:
         """Return the epsilon of all rounds on one curve, at the sum's delta if none is asked."""
         delta = pure.delta if self.total_delta is None else self.total_delta
         if pure.delta >= 1:
             report.warn(f"the rounds' deltas add up to {pure.delta:g}: their sum says nothing")
         if not _LEAST_DELTA <= delta < 1:
             return None
-        epsilon = composed_epsilon([mechanism.shift] * self.rounds, delta=delta)
+        epsilon = composed_epsilon([shift] * self.rounds, delta=delta)
         if math.isinf(epsilon):
             report.warn("on the normal law's curve the epsilon of all rounds is above 100")
             return None

@@ -18,6 +18,7 @@ Over R rounds in which the coordinate keeps its place it grows by :math:`\sqrt R
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Annotated
@@ -103,7 +104,7 @@ class SignDSRun:
         magnitude = () if self.magnitude_epsilon is None else MagRR(self.magnitude_epsilon).events()
         bits = (*magnitude, *health_events(self.health_epsilon))
         total = Amount.allowance(self.total_epsilon or 0.0).epsilon
-        epsilon = self._affordable(total, bits, report) if self.epsilon is None else self.epsilon
+        epsilon = self._share(total, bits, report) if self.epsilon is None else self.epsilon
         if epsilon is None:
             return
         mechanism = SignDS(epsilon, self.k, self.threshold_ratio, self.dim_out)
@@ -131,9 +132,7 @@ class SignDSRun:
         """Reports of one round, counted as Flower's FedAvg counts the clients that it asks."""
         return None if self.clients is None else max(1, int(self.clients * self.participation))
 
-    def _affordable(
-        self, total: int, bits: tuple[PrivacyEvent, ...], report: Report
-    ) -> float | None:
+    def _share(self, total: int, bits: Sequence[PrivacyEvent], report: Report) -> float | None:
         """Return the epsilon that a selection may have so that all rounds fit, if there is one.
 
         A total is in units of 1e-12, in which the ledger counts, and a round's share of it is
@@ -191,7 +190,7 @@ class SignDSRun:
         ]
 
 
-def cost_of(events: tuple[PrivacyEvent, ...]) -> int:
+def cost_of(events: Sequence[PrivacyEvent]) -> int:
     """Return what releases of all of these cost together, in the ledger's units."""
     return sum(Amount.cost(event.epsilon).epsilon for event in events)
 
