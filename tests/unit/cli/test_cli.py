@@ -16,6 +16,7 @@ import typer
 
 import flower_ldp
 from flower_ldp.cli import main
+from flower_ldp.cli.output import usage
 from tests.cli import commands_of
 from tests.cli import flower_ldp as run
 
@@ -196,3 +197,19 @@ def test_json_that_cannot_be_written_is_one_line() -> None:
         )
     assert done.returncode == 1
     assert done.stderr == "error: the answer cannot be written: No space left on device\n"
+
+
+def test_a_missing_extra_is_wrong_usage_and_says_how_to_have_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.special", None)
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    sizes = ("--rounds", 3, "--steps", 7, "--rate", 0.07, "--examples", 90)
+    done = run("plan", "dpsgd", "--epsilon", 1.5, "--delta", 1e-5, *sizes)
+    assert (done.code, done.out) == (2, "")
+    assert "pip install 'flower-ldp[" in done.err
+
+
+def test_an_error_that_names_no_option_is_no_wrong_usage() -> None:
+    with pytest.raises(ValueError, match="^rows must"), usage(known={"rounds"}):
+        raise ValueError("rows must be sorted")
