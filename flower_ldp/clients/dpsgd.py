@@ -113,8 +113,7 @@ class OpenCharged(OpenRelease, Generic[HandedT]):
         except BaseException as error:
             if handling.is_simulation or not self._charged.is_done:
                 raise
-            text = "the app failed after its private work, which leaves all the same: %s"
-            say(_log, logging.ERROR, text, cause_of(error))
+            say(_log, logging.ERROR, "the app failed after its private work: %s", cause_of(error))
         return RecordDict()
 
     def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, Self]:

@@ -178,8 +178,7 @@ class ModelPlace:
         try:
             model = self.file.read_bytes()
         except OSError as error:
-            told = f"the model is not kept any more: {error}"
-            raise RefusalError(REFUSED_REPEAT, told) from error
+            raise RefusalError(REFUSED_REPEAT, f"the model is gone: {error}") from error
         beginning = LAST if code.startswith(LAST) else _MAGIC
         if not hmac.compare_digest(self.code(model, beginning), code):
             raise RefusalError(REFUSED_LEDGER, f"{self.file} is not the model that was kept")
@@ -293,8 +292,7 @@ class AskedRound:
 
         def keep(model: bytes, last: bool) -> None:
             if self.owed in _owed and not os.path.lexists(self.owed):  # only this process knows
-                told = "the plan has ended, which could be written nowhere: nothing leaves"
-                raise LedgerError(told)
+                raise LedgerError("the plan's end could be written nowhere: nothing leaves")
             code = self.place.keep(model, last=last)
             try:
                 permit.keep(code, False)  # the code says whether it is the last

@@ -134,8 +134,7 @@ class LdpMod:
         given = {MessageType.TRAIN: train, MessageType.EVALUATE: evaluate, MessageType.QUERY: query}
         self._releases = _checked({**given, **(actions or {})})
         if not isinstance(rehearsal, Rehearsal | None):
-            told = f"as Rehearsal(train=...), got {rehearsal!r:.100}"
-            raise TypeError(f"rehearsal must be a Rehearsal, {told}")
+            raise TypeError(f"rehearsal must be as Rehearsal(train=...), got {rehearsal!r:.100}")
         self._rehearsal = Rehearsal() if rehearsal is None else rehearsal
         self._acknowledged = frozenset(acknowledged)
         both = self._acknowledged & self._releases.keys()
@@ -238,8 +237,7 @@ def _checked(given: Mapping[str, Release | None]) -> dict[str, Release]:
     """Return the releases that were given; raise TypeError for a class, or what opens nothing."""
     for kind, one in given.items():
         if isinstance(one, type):
-            told = f"got the class {one.__name__}: write {kind}={one.__name__}()"
-            raise TypeError(f"{kind} must be a release, {told}")
+            raise TypeError(f"{kind} must be a release: write {kind}={one.__name__}()")
         if one is not None and not callable(getattr(one, "open", None)):
             told = (
                 "as SignDSRelease() or ProtectedEvalRelease(); epsilons are the server's to propose"
@@ -353,8 +351,7 @@ class AppCall:
         if self.handling.is_simulation:
             say(_log, logging.ERROR, "simulation: no report leaves, the app failed: %s", cause)
             raise AppFailedError("the app failed in a simulation")
-        text = "the app failed; what leaves has the form of any answer: %s"
-        say(_log, logging.ERROR, text, cause)
+        say(_log, logging.ERROR, "the app failed; what leaves looks like any answer: %s", cause)
         self.handling.failed()
 
 

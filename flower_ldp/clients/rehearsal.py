@@ -80,8 +80,7 @@ class Rehearsal:
     def __post_init__(self) -> None:
         for name, handler in vars(self).items():
             if handler is not None and not callable(handler):
-                told = f"must be a function (message, context) -> message, got {handler!r:.100}"
-                raise TypeError(f"{name} of a rehearsal {told}")
+                raise TypeError(f"{name} of a rehearsal must be a function, got {handler!r:.100}")
 
     def run(self, opened: OpenRelease, message: Message, context: Context) -> None:
         """Rehearse, unless this run was rehearsed before.

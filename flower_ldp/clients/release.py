@@ -235,9 +235,7 @@ def check_storable(report_bytes: int, advice: str = "") -> None:
         If a ledger does not take it.
     """
     if report_bytes > MOST_REPORT:
-        told = (
-            f"a report of up to {report_bytes} bytes cannot be kept: a ledger takes {MOST_REPORT}"
-        )
+        told = f"a report of up to {report_bytes} bytes: a ledger takes {MOST_REPORT}"
         raise ValueError(told + (f". {advice}" if advice else ""))
 
 

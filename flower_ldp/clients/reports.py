@@ -86,8 +86,7 @@ def read_proposal(
         own, asked = set(named_by(patterns, sent)), {s.name for s in layout.updated if s.size}
         if own != asked:
             more, less = quoted(sorted(own - asked)), quoted(sorted(asked - own))
-            told = f"arrays of trainable alone: {more}, of the server alone: {less}"
-            raise WireError("trainable", told)
+            raise WireError("trainable", f"here alone: {more}, at the server alone: {less}")
     release.check_storable(proposal.report_bytes(layout.entries))
     return proposal, layout, sent
 

@@ -31,6 +31,7 @@ from flwr.app import Context
 from numpy.typing import NDArray
 
 from flower_ldp.accounting.ledger.charges import NO_RUN
+from flower_ldp.bounds import check_in
 from flower_ldp.clients import charging
 from flower_ldp.clients.handover import Data, by_group
 from flower_ldp.clients.keys import locked_key
@@ -141,6 +142,8 @@ def private_quantiles(
     policy = charging.policy_of(context)
     if not len(edges) or not len(shares):
         raise ValueError("edges and shares must be at least one")
+    for share in shares:
+        check_in("[0, 1]", "shares", share)
     laws = [ExampleCounts(_part(epsilon, len(edges)), tuple(map(float, one))) for one in edges]
 
     def draw(rng: RandomSource) -> NDArray[np.int64]:
@@ -199,8 +202,7 @@ def _examples(policy: Policy, mechanism: str, groups: Iterable[Hashable] | None)
     if examples is None:
         raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
     if (groups is None) == (policy.example == "patient"):
-        told = f"an example is a {policy.example} by the owner's policy"
-        raise ValueError(f"{told}: groups= is given where it is a patient and only there")
+        raise ValueError(f"an example is a {policy.example}: groups= is given for patients alone")
     return examples
 
 

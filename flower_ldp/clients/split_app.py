@@ -75,8 +75,7 @@ def reach(party: Party, step: str) -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        text = "the party cannot go on to step %s: %s"
-        say(_log, logging.ERROR, text, step, cause_of(error))
+        say(_log, logging.ERROR, "the party cannot go on to step %s: %s", step, cause_of(error))
 
 
 def _rewind(party: Party, content: RecordDict) -> Task:
@@ -131,8 +130,7 @@ def embed(party: Party, proposal: wire.EmbeddingProposal, rows: NDArray[np.int64
         try:
             one = np.asarray(party.embed(proposal.terms.table, np.array([row])))
             if one.dtype.kind not in "biuf" or one.shape != (1, width):
-                told = f"found {one.dtype} {one.shape}"
-                raise ReleaseError(f"expected an embedding of {width} numbers, {told}")
+                raise ReleaseError(f"expected {width} numbers, found {one.dtype} {one.shape}")
             found[place] = one[0]
         except KeyboardInterrupt:
             raise

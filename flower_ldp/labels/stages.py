@@ -49,8 +49,7 @@ class LabelStages:
 
     def __post_init__(self) -> None:
         if not self.mechanisms or len(self.mechanisms) != len(self.shares):
-            told = f"got {len(self.mechanisms)} and {len(self.shares)}"
-            raise ValueError(f"mechanisms and shares must be as many, at least one, {told}")
+            raise ValueError("mechanisms and shares must be as many, and at least one")
         for mechanism in self.mechanisms:
             if not isinstance(mechanism, LabelMechanism):
                 raise TypeError(f"mechanisms must be mechanisms of labels, got {mechanism!r}")

@@ -248,6 +248,13 @@ def test_what_is_wrong_costs_nothing(tmp_path: Path, changes: dict[str, Any]) ->
     assert costs(tmp_path) == []
 
 
+@pytest.mark.parametrize("shares", [(), (2.0,), (0.5, -0.1)])
+def test_shares_that_are_none_cost_nothing(tmp_path: Path, shares: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="share"):
+        private_quantiles(owner(tmp_path), ROWS, edges=[[0.0, 1.0]], shares=shares, epsilon=0.5)
+    assert costs(tmp_path) == []
+
+
 def test_what_the_policy_does_not_allow_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusalError) as caught:
         private_means(owner(tmp_path), ROWS, **{**BOUNDS, "epsilon": 1.5})

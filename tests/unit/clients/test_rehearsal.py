@@ -250,7 +250,7 @@ def test_an_interrupt_still_stops_the_client() -> None:
 
 
 def test_what_is_no_rehearsal_is_refused_at_once() -> None:
-    with pytest.raises(TypeError, match=r"rehearsal must be a Rehearsal, as Rehearsal\(train"):
+    with pytest.raises(TypeError, match=r"rehearsal must be as Rehearsal\(train"):
         LdpMod(train=SignDSRelease(), rehearsal=trained)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="train of a rehearsal must be a function"):
         Rehearsal(train="training.train")  # type: ignore[arg-type]
