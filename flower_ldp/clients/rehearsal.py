@@ -24,6 +24,7 @@ import copy
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -137,12 +138,8 @@ def _failure(
         text = str(error)
     except BaseException as error:
         _log.warning("the app failed its rehearsal on public sample data: %s", cause_of(error))
-        text = f"{type(error).__name__}: {_said(error)}"
+        said = "without a text"
+        with suppress(BaseException):  # an app may raise what fails when asked what it says
+            said = str(error)
+        text = f"{type(error).__name__}: {said}"
     return None if text is None else one_line(text, _MOST_TEXT)
-
-
-def _said(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException:  # an app may raise what fails when it is asked what it says
-        return "without a text"
