@@ -244,12 +244,10 @@ class Unreliable(Link):
     def unreachable(self, waiting: Mapping[str, Metadata]) -> Collection[str]:
         """Return the messages whose nodes are away, and forget them: a SuperLink does so too."""
         with self._lock:
-            found = [
-                n for n in waiting if n in self._open and self._open[n].partition in self._away
-            ]
+            sent = ((name, self._open[name]) for name in waiting if name in self._open)
+            found = [name for name, one in sent if one.partition in self._away]
             for name in found:
-                del self._open[name]
-                self._held.pop(name, None)
+                self._forget(name)
         return found
 
     def submit(self, message: Message) -> None:
@@ -277,7 +275,8 @@ class Unreliable(Link):
                 return due
         with self._lock:
             self._jump(timeout)
-            self._forget_what_is_over()
+            for name in [name for name, sent in self._open.items() if sent.expires <= self._now]:
+                self._forget(name)
             if timeout == math.inf and not self._under_way and not self._answering.pending:
                 # Nothing comes any more, and none of these ends.
                 self._open = {name: self._open[name] for name in self._held}
@@ -341,10 +340,9 @@ class Unreliable(Link):
             self._open.pop(found[-1].metadata.reply_to_message_id, None)
         return found
 
-    def _forget_what_is_over(self) -> None:
-        for name in [name for name, sent in self._open.items() if sent.expires <= self._now]:
-            del self._open[name]
-            self._held.pop(name, None)
+    def _forget(self, name: str) -> None:
+        del self._open[name]
+        self._held.pop(name, None)
 
     def _jump(self, seconds: float) -> None:
         """Let time pass until the next reply is there, or these seconds are over."""

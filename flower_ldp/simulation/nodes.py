@@ -78,7 +78,7 @@ class Plan:
     contexts : {"memory", "disk", "drop"}
         Where a node's context is between two messages.
     folder : str, optional
-        For contexts on disk; it is there.
+        For contexts on disk, and for these alone; it is there.
     expire : bool
         Whether times to live pass at the nodes by the machine's clock, and not by another.
 
@@ -101,8 +101,6 @@ class Plan:
         check_in("[1, inf)", "num_nodes", self.count, int)
         if self.contexts not in ("memory", "disk", "drop"):
             raise ValueError(f"contexts must be memory, disk or drop, got {self.contexts!r}")
-        if (self.contexts == "disk") != (self.folder is not None):
-            raise ValueError("contexts on disk need a folder, and others none")
 
     @property
     def ids(self) -> range:
@@ -215,28 +213,21 @@ class Nodes:
         first = self._plan.strict and kind not in self._seen
         self._seen.add(kind)
         try:
-            return self._app_reply(message, send, first=first)
+            context, process = self._contexts.take(node), os.getpid()
+            try:
+                reply = self._app(flower.as_objects(message) if first else message, context)
+            finally:
+                if os.getpid() != process:
+                    _end_copy(sys.exc_info()[1])
+            if not isinstance(reply, Message):
+                raise TypeError(f"a client app returns a Message, got {type(reply).__name__}")
+            if reply.metadata.reply_to_message_id != where.message_id:
+                raise ValueError("the client app's message is no reply to the one it got")
+            sent = send(flower.as_objects(reply) if first else reply)
+            self._contexts.keep(node, context)
         except (Exception, SystemExit) as error:
             _log.exception("the client app of node %d (partition %d)", node, node - FIRST_NODE)
             return send(flower.error_reply(where, flower.APP_FAILED, _words(error)))
-
-    def _app_reply(self, message: Message, send: Callable[[Message], Sent], *, first: bool) -> Sent:
-        where = message.metadata
-        if first:
-            message = flower.as_objects(message)
-        node = where.dst_node_id
-        context, process = self._contexts.take(node), os.getpid()
-        try:
-            reply = self._app(message, context)
-        finally:
-            if os.getpid() != process:
-                _end_copy(sys.exc_info()[1])
-        if not isinstance(reply, Message):
-            raise TypeError(f"a client app returns a Message, got {type(reply).__name__}")
-        if reply.metadata.reply_to_message_id != where.message_id:
-            raise ValueError("the client app's message is no reply to the one it got")
-        sent = send(flower.as_objects(reply) if first else reply)
-        self._contexts.keep(node, context)
         return sent
 
 

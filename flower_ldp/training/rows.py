@@ -71,12 +71,10 @@ class Rows:
 
 def _like(part: Any, like: torch.Tensor) -> torch.Tensor:
     found = torch.as_tensor(part).detach().as_subclass(torch.Tensor)
-    if found.shape != like.shape:
-        raise ValueError(f"expected shape {tuple(like.shape)}, found {tuple(found.shape)}")
-    if found.layout != like.layout:
-        raise ValueError(f"expected {like.layout}, found {found.layout}")
-    if found.is_complex() or (found.is_floating_point() and not like.is_floating_point()):
-        raise ValueError(f"expected {like.dtype}, found {found.dtype}")
+    rounds = found.is_floating_point() and not like.is_floating_point()
+    if found.shape != like.shape or found.layout != like.layout or found.is_complex() or rounds:
+        wanted, given = (f"{tuple(t.shape)}, {t.dtype}, {t.layout}" for t in (like, found))
+        raise ValueError(f"expected shape {wanted}, found {given}")
     return found.to("cpu", like.dtype)
 
 

@@ -162,7 +162,7 @@ def named_by(patterns: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> tup
             if name == pattern or (name not in statistics and fnmatchcase(name, pattern))
         }
         if not matched:
-            listed = ", ".join(quoted(name) for name in there[:_MOST_NAMED])
+            listed = ", ".join(map(quoted, there[:_MOST_NAMED]))
             more = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
             raise ValueError(
                 f"trainable {quoted(pattern)} matches no floating-point array; "
@@ -292,11 +292,9 @@ class ModelLayout:
     @cached_property
     def updated(self) -> tuple[ArraySpec, ...]:
         """The arrays of the update: floating-point, and of the part."""
-        named = self.part.names
-        chosen = None if named is None else frozenset(named)
-        return tuple(
-            spec for spec in self.specs if spec.is_float and (chosen is None or spec.name in chosen)
-        )
+        floats = tuple(spec for spec in self.specs if spec.is_float)
+        named = None if self.part.names is None else frozenset(self.part.names)
+        return floats if named is None else tuple(s for s in floats if s.name in named)
 
     @property
     def is_partial(self) -> bool:
