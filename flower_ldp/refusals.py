@@ -69,16 +69,13 @@ _ROWS = (
     Refusal(
         REFUSED_APP,
         "before",
-        "the guarded node's owner does not list this app's bundle for the claim, or not with this "
-        "configuration of the run or this environment of the node",
-        "have the owner read the app and list its digest ('flower-ldp app digest' gives it), and "
-        "run it as it is listed",
+        "the node's owner does not list this app for the claim, or lists it otherwise than it runs",
+        "have the owner read the app and list what 'flower-ldp app digest' prints",
     ),
     Refusal(
         REFUSED_MESSAGE,
         "before",
-        "the clients' LdpMod has no release for this type of message, as "
-        "LdpMod(train=SignDSRelease()) has none for evaluate messages",
+        "the clients' LdpMod has no release for this type of message",
         "stop asking for it, or have the clients set a release",
     ),
     Refusal(
@@ -86,8 +83,7 @@ _ROWS = (
         "before",
         "the server's proposal or the model is missing, malformed or out of its intervals, the "
         "clients' release is not the strategy's, or their flower-ldp is older than this one",
-        "correct the proposal, or use a release and a strategy of one name, as SignDSRelease and "
-        "SignDSStrategy",
+        "correct the proposal, or use a release and a strategy of one name (SignDSRelease, ...)",
     ),
     Refusal(
         REFUSED_REHEARSAL,
@@ -100,10 +96,9 @@ _ROWS = (
         "before",
         "no policy is named or it is wrong, it does not allow the release, or the message is of "
         "run 0, in which what belongs to no run is charged",
-        "propose what the owners allow, or ask them to name a policy; a client's log says which. "
-        "'flower-ldp simulate' takes --policy FILE, as configs/simulation_policy.yaml; 'flwr run' "
-        "the variable FLOWER_LDP_POLICY, and when docs/policy.md says; a node --node-config "
-        "'ldp-policy=\"FILE\"'",
+        "propose what the owners allow, or ask them to name a policy: a client's log says which. "
+        "It is named to 'flower-ldp simulate' by --policy FILE, to a node by --node-config "
+        "'ldp-policy=\"FILE\"', to 'flwr run' by FLOWER_LDP_POLICY (docs/policy.md)",
     ),
     Refusal(
         REFUSED_BUDGET,
@@ -144,8 +139,7 @@ _ROWS = (
         "either",
         "the message could not be judged, a party could not be loaded, or the ledger could not "
         "keep the report; in a simulation, the app failed or its reply cannot be read",
-        "ask the client's operator what its log says: the logs hold the error, and it goes no "
-        "further",
+        "ask the client's operator what its log says: the logs hold the error",
     ),
 )
 

@@ -342,8 +342,3 @@ class Place:
     def own_layout(self) -> str:
         """Name of the sums of the part's layout."""
         return f"{self.account}\t{self.layout}"
-
-
-def is_account(name: str) -> bool:
-    """Return whether a name is an account's, not that of sums over parts."""
-    return "\t" not in name

@@ -271,11 +271,9 @@ class Policy(Section):
 
 
 def _own_plan(allowance: Allowance) -> TrainingPlan | None:
-    own = allowance.plan
-    if own is None:
+    if allowance.plan is None:
         return None
-    numbers = (own.rounds, own.steps, own.rate, own.noise, own.clip)
-    return TrainingPlan(*numbers, allowance.epsilon, allowance.delta)
+    return TrainingPlan(**dict(allowance.plan), epsilon=allowance.epsilon, delta=allowance.delta)
 
 
 def _by_mechanism(events: Iterable[PrivacyEvent]) -> dict[str, list[PrivacyEvent]]:

@@ -130,6 +130,13 @@ Argument = Annotated[str, matching(r"[^\0]+", "must be text, and not empty")]
 Seconds = Annotated[float, interval("(0, 86400]")]
 
 
+class Cost(Section):
+    """What one release or many may or must cost."""
+
+    epsilon: Epsilon
+    delta: Delta = 0.0
+
+
 class RoundsPlan(Section):
     """The plan of private training that the owner has set: nothing of it is left to the server.
 
@@ -152,7 +159,7 @@ class RoundsPlan(Section):
     clip: Annotated[float, interval("[1e-100, 1e100]")]
 
 
-class Allowance(Section):
+class Allowance(Cost):
     """The largest cost of one release by one mechanism.
 
     Parameters
@@ -171,8 +178,6 @@ class Allowance(Section):
         number than the policy's.
     """
 
-    epsilon: Epsilon
-    delta: Delta = 0.0
     unit: UnitName = "client"
     post_processing: Sequence[Literal["example", "label"]] = ()
     plan: Annotated[RoundsPlan | None, NotEmpty] = None
@@ -186,11 +191,8 @@ class Allowance(Section):
         return self
 
 
-class Total(Section):
+class Total(Cost):
     """A total that must not be exceeded."""
-
-    epsilon: Epsilon
-    delta: Delta = 0.0
 
 
 class Window(Total):
@@ -355,7 +357,7 @@ def _extension_name(value: str) -> str:
 ExtensionName = Annotated[str, AfterValidator(_extension_name)]
 
 
-class ExtensionEntry(Section):
+class ExtensionEntry(Cost):
     """One extension that the owner has read.
 
     Parameters
@@ -376,5 +378,3 @@ class ExtensionEntry(Section):
         str, matching("[A-Za-z0-9][A-Za-z0-9.!+_-]{0,63}", "must be one version, as '0.1.0'")
     ]
     digest: Digest
-    epsilon: Epsilon
-    delta: Delta = 0.0

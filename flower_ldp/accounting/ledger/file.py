@@ -120,22 +120,18 @@ _BACKUP = (
     "Do not delete it and start afresh: that would forget what was spent. Stop the client, keep "
     "the file, restore the newest backup and add what was released since (docs/ledger.md)"
 )
-#: What SQLite's messages mean for a person. By text: the codes came with Python 3.11.
+_RIGHTS = (
+    "File and folder must be writable by this user: SQLite keeps a journal there. What a killed "
+    "process left in it is undone by the next charge"
+)
+#: What SQLite's messages mean for a person. By text, in lower case.
 _HINTS = {
     "closed database": "it was closed. Open it again",
     "locked": "another process holds it. If none should, look for one that hangs; try again",
     "disk is full": "the disk is full. Make room; nothing was released",
-    "disk i/o error": (
-        "the system cannot read or write it. Check disk, quota and limits; nothing was released"
-    ),
-    "readonly": (
-        "it cannot be written. File and folder must be writable by this user: SQLite keeps a "
-        "journal there. What a killed process left in it is undone by the next charge"
-    ),
-    "unable to open": (
-        "it cannot be opened. File and folder must be writable by this user: SQLite keeps a "
-        "journal there"
-    ),
+    "disk i/o error": "it cannot be read or written. Check disk and quota; nothing was released",
+    "readonly": f"it cannot be written. {_RIGHTS}",
+    "unable to open": f"it cannot be opened. {_RIGHTS}",
     "not a database": f"it is not a ledger, or its beginning is damaged. {_BACKUP}",
 }
 
@@ -210,7 +206,7 @@ def _drop_names_of_a_creator(path: Path, status: os.stat_result) -> None:
             if one.name.startswith(f".{path.name}.") and one.name.endswith(".new"):
                 with suppress(FileNotFoundError, PermissionError):
                     other = one.stat(follow_symlinks=False)
-                    if (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino):
+                    if os.path.samestat(other, status):
                         os.unlink(one.path)
 
 

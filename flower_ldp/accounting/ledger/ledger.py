@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flower_ldp.accounting.amounts import Amount, Place, is_account
+from flower_ldp.accounting.amounts import Amount, Place
 from flower_ldp.accounting.ledger import entries, file, rows, sums
 from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.charges import (
@@ -403,7 +403,8 @@ class Ledger(LedgerFile):
         """
         with self._transaction(READ) as (db, _):
             every = rows.totals_between(db, rows.FIRST, ("0", ""))
-            return [name for (_, name), _ in every if is_account(name) and not is_bookkeeping(name)]
+            # A name with a tab is that of sums over parts.
+            return [name for (_, name), _ in every if "\t" not in name and not is_bookkeeping(name)]
 
     def accounts(self) -> dict[str, int]:
         """Return the names of all data that was ever charged, and in how many parts."""

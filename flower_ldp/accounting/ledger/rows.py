@@ -95,7 +95,7 @@ def checked(table: str, row: Row, name: str) -> Row:
 
 
 def read_head(db: sqlite3.Connection) -> Head:
-    """Return the head, after checking it against the last entry."""
+    """Return the head, if it is the last entry's and nothing is said of entries beyond."""
     row = db.execute("SELECT ledger, entries, latest, chain, digest FROM head").fetchone()
     if row is None:
         raise DamageError("the head is missing")
@@ -103,17 +103,13 @@ def read_head(db: sqlite3.Connection) -> Head:
     last = db.execute("SELECT id FROM entry ORDER BY id DESC LIMIT 1").fetchone()
     if (0 if last is None else last[0]) != head.entries or chain_at(db, head) != head.chain:
         raise DamageError("the last entry is not the one that the head names")
-    return head
-
-
-def check_beyond(db: sqlite3.Connection, head: Head) -> None:
-    """Refuse what is said of entries that come after the last one."""
     for table in ("report", "event", "waiver", "releases"):
         # SQLite compares, to which a text that damage put there is larger than any number.
         query = f"SELECT entry FROM {table} WHERE entry > ? ORDER BY entry DESC LIMIT 1"
         beyond = db.execute(query, (head.entries,)).fetchone()
         if beyond is not None:
             raise DamageError(f"there is a {table} of entry {beyond[0]}, which is not there")
+    return head
 
 
 def chain_at(db: sqlite3.Connection, head: Head, entry: int | None = None) -> bytes:

@@ -232,32 +232,28 @@ def count(db: sqlite3.Connection, data_id: str, kind: Kind, most: int | None) ->
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {quoted(kind)}")
-    place = Place.of(data_id)
-    book = rows.read_total(db, _key(place)) + Book({kind: (1, 0)})
+    key = (_RUN, Place.of(data_id).account)
+    book = rows.read_total(db, key) + Book({kind: (1, 0)})
     if most is not None:
         check_in("[0, 2^63)", "most", most, int)
         together = _ANSWERS if kind in _ANSWERS else (kind,)
         if sum(book.pair(one)[0] for one in together) > most:
             raise BudgetExhausted(
-                f"{place.account}: the limit is {most:,} ({' and '.join(together)} together)"
+                f"{key[1]}: the limit is {most:,} ({' and '.join(together)} together)"
             )
-    rows.replace_total(db, _key(place), book)
+    rows.replace_total(db, key, book)
     return book.pair(kind)[0]
 
 
 def counts(db: sqlite3.Connection, data_id: str) -> dict[Kind, int]:
     """Return all numbers of an account."""
-    book = rows.read_total(db, _key(Place.of(data_id)))
+    book = rows.read_total(db, (_RUN, Place.of(data_id).account))
     return {kind: book.pair(kind)[0] for kind in KINDS}
 
 
 def every_count(db: sqlite3.Connection) -> dict[Key, Book]:
     """Return all that was counted, by key among the totals."""
     return dict(rows.totals_between(db, (_RUN, ""), (f"{_RUN}\0", "")))
-
-
-def _key(place: Place) -> Key:
-    return (_RUN, place.account)
 
 
 @dataclass(frozen=True)
