@@ -164,10 +164,8 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
             update = self._update(reply)
         except Exception as error:
             return f"the reply holds no model like the one sent: {error}"
-        spoiled, start = [], 0
-        for spec in self.layout.updated:
-            piece = update[start : start + spec.size]
-            start += spec.size
+        spoiled, ends = [], np.cumsum([spec.size for spec in self.layout.updated])
+        for spec, piece in zip(self.layout.updated, np.split(update, ends[:-1]), strict=True):
             if not np.isfinite(piece).all():
                 name, odd = quoted(spec.name), release.odd_entries(piece)
                 spoiled.append(f"of array {name}, shape {spec.shape}, {odd}")
