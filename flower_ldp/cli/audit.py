@@ -53,9 +53,8 @@ def audit(
       account (what releases about client and example tell together),
       gate (an app behind LdpMod, policy, ledger and wire, errors included),
       labels (the store of randomized labels),
-      dpsgd (a training with a canary),
-      dpsgd-release (the same through LdpMod, policy, ledger and wire, and patients
-      whose rows fail; without their extra, all leaves both out).
+      dpsgd-release (private training with a canary through LdpMod, policy, ledger
+      and wire, and patients whose rows fail; without its extra, all leaves it out).
 
     The inputs are the worst pair of each mechanism. The bound is Clopper-Pearson's, on an
     event that was chosen on the other half of the draws. Three releases in a row, each with

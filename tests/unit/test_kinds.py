@@ -18,6 +18,7 @@ import pytest
 
 from flower_ldp.audit import BUILDERS
 from flower_ldp.audit_paths import PATHS
+from flower_ldp.cli import audit as command
 from flower_ldp.cli import plan
 from flower_ldp.cli.config import ANSWERS, check
 from flower_ldp.cli.output import Report
@@ -344,3 +345,9 @@ def test_a_reason_is_a_sentence() -> None:
     for row in TABLE.values():
         for value in vars(row).values():
             assert not isinstance(value, Why) or len(value.split()) >= 4
+
+
+def test_the_help_of_audit_names_every_audit_and_no_other() -> None:
+    said = (command.audit.__doc__ or "").partition("one of")[2].partition("\n\n")[0]
+    plain = re.sub(r"\([^)]*\)", "", said)
+    assert {one.strip() for one in plain.split(",")} == {*BUILDERS, *PATHS}
