@@ -155,15 +155,9 @@ class EmbeddingProposal:
         mechanism = self.mechanism
         if mechanism.epsilon is None:
             raise ValueError("a proposal needs an epsilon: quantization alone is no release")
-        return {
-            "version": _VERSION,
-            "mechanism": EMBEDDINGS[isinstance(mechanism, CodebookEmbedding)],
-            "epsilon": float(mechanism.epsilon),
-            "width": mechanism.width,
-            "one-hot": is_one_hot(mechanism),
-            "block": self.block,
-            **self.terms.to_fields(),
-        }
+        name, epsilon = EMBEDDINGS[isinstance(mechanism, CodebookEmbedding)], mechanism.epsilon
+        own = _VERSION, name, float(epsilon), mechanism.width, is_one_hot(mechanism), self.block
+        return dict(zip(_FIELDS, (*own, *astuple(self.terms)), strict=True))
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, object]) -> EmbeddingProposal:

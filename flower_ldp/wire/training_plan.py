@@ -72,12 +72,10 @@ def read_proximal(fields: Mapping[str, object]) -> float:
     WireError
         If it is no number in [0, 1e6].
     """
-    if PROXIMAL not in fields:
-        return 0.0
-    value = fields[PROXIMAL]
-    if type(value) not in (int, float) or not 0 <= float(value) <= 1e6:  # type: ignore[arg-type]
+    value: Any = fields.get(PROXIMAL, 0.0)
+    if type(value) not in (int, float) or not 0 <= value <= 1e6:
         raise WireError("fields", f"{PROXIMAL} must be a number in [0, 1e6], got {quoted(value)}")
-    return math.fabs(float(value))  # type: ignore[arg-type]
+    return math.fabs(value)
 
 
 _VERSION = 1
