@@ -350,4 +350,4 @@ def test_a_reason_is_a_sentence() -> None:
 def test_the_help_of_audit_names_every_audit_and_no_other() -> None:
     said = (command.audit.__doc__ or "").partition("one of")[2].partition("\n\n")[0]
     plain = re.sub(r"\([^)]*\)", "", said)
-    assert {one.strip() for one in plain.split(",")} == {*BUILDERS, *PATHS}
+    assert {one.strip(" .\n") for one in plain.split(",")} == {*BUILDERS, *PATHS}
