@@ -263,7 +263,7 @@ def test_parameters_outside_their_intervals(parameters: dict[str, float], name: 
 def test_plans_outside_their_intervals() -> None:
     with pytest.raises(ValueError, match="noise_multiplier must be in"):
         SampledGaussian(0.0, 0.1, 1)
-    with pytest.raises(ValueError, match="epsilon must be at least 0"):
+    with pytest.raises(ValueError, match="epsilon must be in"):
         SampledGaussian(1.0, 0.1, 1).delta(-1.0)
     with pytest.raises(ValueError, match="delta must be in"):
         SampledGaussian(1.0, 0.1, 1).epsilon(1.0)
