@@ -21,7 +21,7 @@ import numpy as np
 from _environment import write_report
 
 from flower_ldp.mechanisms import Gaussian, RandomSource
-from flower_ldp.mechanisms.sampling.integer_noise import normal
+from flower_ldp.mechanisms.integer_noise import normal
 
 SIZES = (61_706, 1_000_000)
 

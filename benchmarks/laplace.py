@@ -23,7 +23,7 @@ import numpy as np
 from _environment import write_report
 
 from flower_ldp.mechanisms import Laplace, RandomSource
-from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
+from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 
 SCALES = [1, 30, 1024, 2047, 1 << 15, 1 << 20, 1 << 30]
 EPSILONS = [0.5, 4.0, 64.0]

@@ -27,7 +27,7 @@ from _environment import write_report
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.topk import top_set
+from flower_ldp.mechanisms.topk import top_set
 
 DIM_OUT, INSIDE = 238, 143
 # Required speed over argsort, by size.

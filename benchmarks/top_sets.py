@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from _environment import write_report
 
-from flower_ldp.mechanisms.sampling import topk as _rank
-from flower_ldp.mechanisms.sampling.topk import top_set
+from flower_ldp.mechanisms import topk as _rank
+from flower_ldp.mechanisms.topk import top_set
 from tests.unit.mechanisms.topk_masses import masses
 
 #: Vectors of one seed: what a process does at a time.

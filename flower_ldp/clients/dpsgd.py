@@ -42,8 +42,8 @@ from flower_ldp.clients.permit import GrantedRound, Handling, Permit, ReleaseReq
 from flower_ldp.clients.release import OpenRelease, Release, single_model
 from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted, say
 from flower_ldp.mechanisms.example_sums import ExampleMean
+from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, normal
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.integer_noise import DEVIATION_BITS, normal
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_POLICY

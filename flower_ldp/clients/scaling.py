@@ -37,9 +37,10 @@ from flower_ldp.clients.handover import Data, by_group
 from flower_ldp.clients.keys import locked_key
 from flower_ldp.clients.permit import canonical
 from flower_ldp.errors import RefusalError
+from flower_ldp.mechanisms.embeddings import double_at_most
 from flower_ldp.mechanisms.example_sums import ExampleCounts, ExampleMean
 from flower_ldp.mechanisms.laplace import check_epsilon
-from flower_ldp.mechanisms.random import RandomSource, double_at_most
+from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 from flower_ldp.refusals import REFUSED_POLICY, REFUSED_REPEAT

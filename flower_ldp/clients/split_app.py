@@ -51,7 +51,8 @@ from flower_ldp.clients.permit import Admission
 from flower_ldp.clients.release import IncompleteError, constant, failed, open_array, report
 from flower_ldp.clients.split_embedding import EMBEDDING_KEY, EmbeddingRelease, Party
 from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted, say
-from flower_ldp.mechanisms.randomized_response import KaryResponse, check_labels
+from flower_ldp.mechanisms.inputs import check_labels
+from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.privacy import Unit
 from flower_ldp.refusals import REFUSED_PROPOSAL, REFUSED_STEP
 from flower_ldp.wire import embedding as wire

@@ -268,8 +268,7 @@ class OpenEmbedding(KeptRelease):
             fits = found.shape == shape and found.dtype.kind in "biuf"
             return int(mechanism.unread(found).sum()) if fits else None
 
-        one_hot = wire.is_one_hot(mechanism)
-        fault = "records are not one-hot" if one_hot else "records cannot be read"
+        fault = "records are not one-hot" if mechanism.one_hot else "records cannot be read"
         return release.rows_complaint(reply, f"embeddings of shape {shape}", wrong, fault)
 
     def _report(self, values: NDArray[Any] | None, rng: RandomSource) -> bytes:

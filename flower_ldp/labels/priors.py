@@ -51,7 +51,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.mechanisms import RandomSource
-from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
+from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 Floats = NDArray[np.float64]

@@ -209,6 +209,16 @@ class UpdateMechanism(Mechanism[object, Any]):
             If no client can have sent these bytes.
         """
 
+    def check_length(self, data: bytes, dimension: int) -> None:
+        """Raise WireError unless bytes have the version and the length of a report.
+
+        Raises
+        ------
+        WireError
+            ``"version"`` or ``"length"``.
+        """
+        check_report_length(data, self.report_length(dimension))
+
     def total(self, reports: Iterable[Any], dimension: int) -> NDArray[Any]:
         """Return the sum of decoded reports, shape (d,); of none it is zeros.
 
@@ -393,10 +403,10 @@ def signal_of(cosine: float) -> float:
     return cosine**2 / (1.0 - cosine**2)
 
 
-def cosine_of(signal: float) -> float:
-    """Return the cosine that a signal x has, sqrt(x / (1 + x)); 0 for none."""
+def cosine_of(signal: float, lean: float = 0.0) -> float:
+    """Return the cosine that a signal x has, sqrt(x / (1 + x)) if it leans nowhere; 0 for none."""
     signal = max(signal, 0.0)
-    return math.sqrt(signal / (1.0 + signal))
+    return math.sqrt(signal / (1.0 + signal * (1.0 + lean)))
 
 
 def run_cosine(plan: UpdatePlan, reports: int) -> float:
@@ -409,5 +419,4 @@ def run_cosine(plan: UpdatePlan, reports: int) -> float:
     reports : int
         Of all rounds together; at least 0.
     """
-    signal = max(reports * plan.efficiency / plan.dimension, 0.0)
-    return math.sqrt(signal / (1.0 + signal * (1.0 + plan.lean)))
+    return cosine_of(reports * plan.efficiency / plan.dimension, plan.lean)

@@ -98,13 +98,7 @@ from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import WireError
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms import hadamard
-from flower_ldp.mechanisms.base import (
-    REPORT_VERSION,
-    PureNoise,
-    UpdateMechanism,
-    UpdatePlan,
-    check_report_length,
-)
+from flower_ldp.mechanisms.base import REPORT_VERSION, PureNoise, UpdateMechanism, UpdatePlan
 from flower_ldp.mechanisms.inputs import note, over_largest, read_vector
 from flower_ldp.mechanisms.random import COIN_BITS, EXP_BITS, Floats, RandomSource, exp_lower
 
@@ -301,8 +295,8 @@ def _best_size(epsilon: float, order: int) -> int:
         size = max(size + 1, math.floor(size * _RATIO))
 
     def worth(size: int) -> float:
-        plan = CodewordPlan(order, order, size, 1, _weight(epsilon, size, 2 * order))
-        return plan.projection
+        weight = _weight(epsilon, size, 2 * order)
+        return CodewordPlan(order, order, size, 1, weight).projection
 
     return max(sizes, key=worth)
 
@@ -536,7 +530,7 @@ class Codeword(UpdateMechanism):
             ``"version"``, ``"length"``, or ``"range"`` for a number that names no codeword.
         """
         plan = self.plan(dimension)
-        check_report_length(data, self.report_length(dimension))
+        self.check_length(data, dimension)
         number = int.from_bytes(data[1:], "big")
         if number >= plan.rotations * plan.codewords:
             raise WireError("range", f"{number} names none of the codewords")

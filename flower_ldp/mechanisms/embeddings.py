@@ -69,6 +69,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -77,21 +78,29 @@ from numpy.typing import ArrayLike, NDArray
 from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import Mechanism
-from flower_ldp.mechanisms.inputs import INVALID, fill_labels, note, read_records
-from flower_ldp.mechanisms.random import (
-    Bools,
-    Floats,
-    Ints,
-    RandomSource,
-    double_at_least,
-    double_at_most,
-    uniform,
-)
-from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse, check_labels
+from flower_ldp.mechanisms.inputs import INVALID, check_labels, fill_labels, note, read_records
+from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource, uniform
+from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse
 from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacyEvent, Unit, as_fraction
 
 #: The most bits that an embedding may have.
 MAX_BITS = 2**20
+
+
+def double_at_most(exact: Fraction) -> float:
+    """Return the largest double, at least 0, whose printed decimal is at most ``exact``."""
+    found = float(exact)
+    while as_fraction(found) > exact:
+        found = math.nextafter(found, 0.0)
+    return found
+
+
+def double_at_least(exact: Fraction) -> float:
+    """Return the smallest double whose printed decimal is at least ``exact``."""
+    found = float(exact)
+    while as_fraction(found) < exact:
+        found = math.nextafter(found, math.inf)
+    return found
 
 
 @dataclass(frozen=True)
@@ -295,10 +304,6 @@ class UnaryEncoding(Mechanism[object, Any]):
         return reported.astype(np.uint8)
 
 
-#: The most codes that a codebook may have.
-MAX_CODES = 2**16
-
-
 @dataclass(frozen=True)
 class CodebookEmbedding(Mechanism[object, Any]):
     """k-ary randomized response on the code with the largest score.
@@ -324,9 +329,11 @@ class CodebookEmbedding(Mechanism[object, Any]):
     """
 
     epsilon: Annotated[float, Bounded("(0, 100]")]
-    codes: Annotated[int, Bounded(f"[2, {MAX_CODES}]")]
+    codes: Annotated[int, Bounded("[2, 65536]")]
     name: str = "codebook_embedding"
     unit = Unit.EXAMPLE
+    #: A code needs no promise of one positive entry.
+    one_hot = False
 
     @property
     def response(self) -> KaryResponse:
@@ -415,8 +422,7 @@ class CodebookEmbedding(Mechanism[object, Any]):
             If reports say nothing, since epsilon is as good as 0; or one names no code.
         """
         reported = check_labels("reports", reports, self.codes)
-        gain = -math.expm1(-self.epsilon)
-        truth = gain / (gain + self.codes * math.exp(-self.epsilon))
+        truth = self.response.truth
         if truth == 0 or not math.isfinite(1.0 / truth):
             raise ValueError(f"at epsilon {self.epsilon:g} reports say nothing about the codes")
         return np.asarray((np.eye(self.codes)[reported] - (1.0 - truth) / self.codes) / truth)

@@ -257,17 +257,12 @@ class ExampleCounts(IntegerNoise):
 
         Their sum is G; 0 if no row has a number.
         """
-        places = [place for place in map(self._place, values) if place is not None]
-        rows = np.bincount(np.array(places, np.int64), minlength=len(self._places) - 1)
-        shares: Ints = self.steps * np.cumsum(rows) // max(len(places), 1)
+        numbers = [number for number in map(_number, values) if number is not None]
+        # By the edges between two intervals alone: the first and the last one have no end.
+        places = np.searchsorted(self._places[1:-1], numbers, side="right")
+        rows = np.bincount(places, minlength=len(self._places) - 1)
+        shares: Ints = self.steps * np.cumsum(rows) // max(len(numbers), 1)
         return np.diff(shares, prepend=0)
-
-    def _place(self, value: object) -> int | None:
-        number = _number(value)
-        if number is None:
-            return None
-        place = int(np.searchsorted(self._places, number, side="right")) - 1
-        return min(max(place, 0), len(self._places) - 2)
 
     def total(self, examples: Iterable[Iterable[object]]) -> Ints:
         """Return the counts that noise is added to; **private**."""

@@ -60,22 +60,10 @@ from numpy.typing import NDArray
 from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import WireError
 from flower_ldp.facts import Fact
-from flower_ldp.mechanisms.base import (
-    REPORT_VERSION,
-    Contrast,
-    PureNoise,
-    UpdateMechanism,
-    UpdatePlan,
-    check_report_length,
-)
+from flower_ldp.mechanisms import base
 from flower_ldp.mechanisms.inputs import note, over_largest, read_vector
+from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, LARGEST, VARIATION_BITS, normal
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
-from flower_ldp.mechanisms.sampling.integer_noise import (
-    DEVIATION_BITS,
-    LARGEST,
-    VARIATION_BITS,
-    normal,
-)
 from flower_ldp.privacy import PrivacyEvent
 
 #: Longest update.
@@ -87,7 +75,7 @@ _LOW_BITS = 18
 
 
 @dataclass(frozen=True)
-class Gaussian(UpdateMechanism):
+class Gaussian(base.UpdateMechanism):
     """Clipped update plus normal noise, one signed byte for an entry.
 
     Parameters
@@ -235,7 +223,7 @@ class Gaussian(UpdateMechanism):
 
     def encode(self, report: NDArray[np.int8], dimension: int) -> bytes:
         """Return the bytes of a report."""
-        return bytes((REPORT_VERSION,)) + report.astype(np.int8, casting="no").tobytes()
+        return bytes((base.REPORT_VERSION,)) + report.astype(np.int8, casting="no").tobytes()
 
     def decode(self, data: bytes, dimension: int) -> NDArray[np.int8]:
         """Decode a report, strictly.
@@ -250,7 +238,7 @@ class Gaussian(UpdateMechanism):
             ``"version"``, ``"length"``, or ``"range"`` for an entry that no client can have sent
             and for a report longer than :meth:`longest`.
         """
-        check_report_length(data, self.report_length(dimension))
+        self.check_length(data, dimension)
         report = np.frombuffer(data, dtype=np.int8, offset=1)
         if report.max() > self.largest or report.min() < -self.largest:
             raise WireError("range", f"an entry is outside [-{self.largest}, {self.largest}]")
@@ -272,7 +260,7 @@ class Gaussian(UpdateMechanism):
             total += _log_normal_interval(low, low + 0.25)
         return total
 
-    def audit_pairs(self, dimension: int) -> tuple[Contrast, ...]:
+    def audit_pairs(self, dimension: int) -> tuple[base.Contrast, ...]:
         """Return two opposite updates of the clipping length.
 
         The score grows with the log-ratio but for the rounding of each entry of the report.
@@ -282,7 +270,7 @@ class Gaussian(UpdateMechanism):
         def score(reports: Sequence[NDArray[np.int8]]) -> Ints:
             return np.asarray(np.stack(reports).sum(axis=1, dtype=np.int64))
 
-        return (Contrast("opposite updates", (update, -update), score, "sum of the report"),)
+        return (base.Contrast("opposite updates", (update, -update), score, "sum of the report"),)
 
     def estimate(self, total: Ints, reports: int) -> Floats:
         """Return an unbiased estimate of the mean clipped update.
@@ -456,7 +444,7 @@ def _mills(x: float) -> float:
 
 
 @dataclass(frozen=True)
-class GaussianPlan(UpdatePlan):
+class GaussianPlan(base.UpdatePlan):
     """What a sum of noised updates is worth for one dimension, if each is as long as C.
 
     Shorter updates have less. Nothing leans away: changing updates average all roundings out.
@@ -481,7 +469,7 @@ class GaussianPlan(UpdatePlan):
         return self.length**2
 
     @property
-    def pure_noise(self) -> PureNoise:
+    def pure_noise(self) -> base.PureNoise:
         """The law of a sum of noise: l = d s^2 and q = d s^4 for d entries of variance s^2."""
         square = self.noise_per_step
-        return PureNoise(self.dimension * square, self.dimension * square**2)
+        return base.PureNoise(self.dimension * square, self.dimension * square**2)

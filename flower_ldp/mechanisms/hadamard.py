@@ -176,8 +176,6 @@ def _matrix(order: int) -> Floats:
     return found
 
 
-#: Most dimensions of a subspace.
-MOST_DIMENSION = 1 << 22
 #: Most weights of a model.
 MOST_WEIGHTS = 2**32 - 1
 #: Windows' signs have numbers from here on. Those of a code's (codeword.py) are below 4096.
@@ -209,7 +207,7 @@ class Subspace:
     [1.0, 2.0, 3.0]
     """
 
-    dimension: Annotated[int, Bounded(f"[1, {MOST_DIMENSION}]")]
+    dimension: Annotated[int, Bounded("[1, 4194304]")]
     seed: Annotated[int, Bounded("[0, 2^63)")] = 0
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ of the laws of valid values, so its probabilities lie between theirs, and a boun
 for all pairs of valid values holds for all pairs of values. The distributions prefer no value.
 
 Nothing here raises or warns because of a value, whatever it is and whatever numpy was told to do
-about floating-point errors.
+about floating-point errors. Reports and counts are public: what is wrong with them is refused.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.errors import say
-from flower_ldp.mechanisms.random import Floats, RandomSource, uniform
+from flower_ldp.errors import quoted, say
+from flower_ldp.mechanisms.random import Floats, Ints, RandomSource, uniform
 
 _log = logging.getLogger("flower_ldp")
 #: Stands for a category that could not be read.
@@ -246,3 +246,35 @@ def fill_labels(
         note(mechanism, f"{count} of {labels.size} values are none of {categories} categories")
         labels[wrong] = uniform(categories, count, rng)
     return labels
+
+
+def check_category(name: str, value: SupportsIndex, categories: int) -> int:
+    """Return ``value`` as an int, or raise ValueError unless it is in [0, categories)."""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = -1
+    if not 0 <= found < categories:
+        raise ValueError(f"{name} must be an integer in [0, {categories}), got {quoted(value)}")
+    return found
+
+
+def check_counts(counts: ArrayLike, categories: int) -> NDArray[np.integer[Any]]:
+    """Return how many reports name each category, or raise ValueError."""
+    found = np.asarray(counts)
+    if found.shape != (categories,):
+        raise ValueError(f"counts must have shape ({categories},), got {found.shape}")
+    if found.dtype.kind not in "iu" or (found < 0).any():
+        raise ValueError("counts must be integers of at least 0")
+    return found
+
+
+def check_labels(name: str, values: ArrayLike, categories: int) -> Ints:
+    """Return ``values`` as int64, or raise ValueError unless all are in [0, categories)."""
+    found = np.asarray(values)
+    if found.dtype.kind not in "biu" and found.size > 0:
+        raise ValueError(f"{name} must be integers, got dtype {found.dtype}")
+    if found.size and not (found.min() >= 0 and found.max() < categories):
+        # The entries are private, so the text does not name them.
+        raise ValueError(f"{name} must be integers in [0, {categories})")
+    return found.astype(np.int64, order="C")

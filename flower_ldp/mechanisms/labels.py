@@ -79,16 +79,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.bounds import Bounded, check_in
-from flower_ldp.mechanisms.inputs import INVALID, read_label, read_labels, read_prior, refuse_prior
+from flower_ldp.mechanisms import inputs
 from flower_ldp.mechanisms.random import COIN_BITS, Bools, Floats, Ints, RandomSource, toss, uniform
-from flower_ldp.mechanisms.randomized_response import (
-    KaryResponse,
-    LabelMechanism,
-    check_category,
-    check_counts,
-    check_labels,
-    truth_weight,
-)
+from flower_ldp.mechanisms.randomized_response import KaryResponse, LabelMechanism, truth_weight
 from flower_ldp.privacy import Unit
 
 #: The most categories: a report is a number with a bit for each.
@@ -156,17 +149,13 @@ class SubsetSelection(LabelMechanism):
         return (self.size,)
 
     @property
-    def _held(self) -> int:
-        return self.size
-
-    @property
     def mutual_information(self) -> float:
         """What a report tells about a uniform value, in nats."""
         return mutual_information(self.epsilon, self.categories, self.size)
 
     def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
         """Return a report of one value; a uniform set for what is not in [0, categories)."""
-        return int(self._draw(np.array(read_label(value, self.categories)), rng))
+        return int(self._draw(np.array(inputs.read_label(value, self.categories)), rng))
 
     def _answer(self, labels: Ints, rng: RandomSource, priors: Floats) -> Ints:
         return self._joined(super()._answer(labels, rng, priors), rng)
@@ -191,11 +180,11 @@ class SubsetSelection(LabelMechanism):
         ValueError
             If ``report`` is no set of ``size`` categories.
         """
-        told = check_category("report", report, self.report_end)
+        told = inputs.check_category("report", report, self.report_end)
         if told.bit_count() != self.size:
             raise ValueError(f"report must be a set of {self.size} categories, got {told}")
-        found = read_label(value, self.categories)
-        is_read = found != INVALID
+        found = inputs.read_label(value, self.categories)
+        is_read = found != inputs.INVALID
         return self._log_law(is_read=is_read, is_held=is_read and bool(told >> found & 1))
 
     def members(self, reports: ArrayLike) -> Bools:
@@ -214,7 +203,7 @@ class SubsetSelection(LabelMechanism):
         ValueError
             If one is no set of ``size`` categories.
         """
-        found = check_labels("reports", reports, self.report_end)
+        found = inputs.check_labels("reports", reports, self.report_end)
         bits = found[..., np.newaxis] >> np.arange(self.categories) & 1
         if (bits.sum(axis=-1) != self.size).any():
             raise ValueError(f"reports must be sets of {self.size} categories")
@@ -222,7 +211,7 @@ class SubsetSelection(LabelMechanism):
 
     def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> Floats:
         """Return P(report | value) for each report and every value; there must be no prior."""
-        refuse_prior(self.name, prior)
+        inputs.refuse_prior(self.name, prior)
         # p is shared by the sets that hold the value, 1 - p by the others.
         sets = math.comb(self.categories, self.size)
         held = self.keep_probability * self.categories / (self.size * sets)
@@ -249,10 +238,10 @@ class SubsetSelection(LabelMechanism):
             If the counts have another shape, one is no integer in [0, total], or they do not add
             up to ``size`` times the total.
         """
-        found = check_counts(counts, self.categories)
+        found = inputs.check_counts(counts, self.categories)
         if (found > total).any() or int(found.sum()) != self.size * total:
             raise ValueError(f"counts must add up to {self.size} for each of {total} reports")
-        truth, share = self._truth, self.size / self.categories
+        truth, share = self.truth, self.size / self.categories
         joined = (self.size - 1) / (self.categories - 1)
         other = truth * joined + (1.0 - truth) * share
         return np.asarray((found - total * other) / (truth * (1.0 - joined)))
@@ -326,18 +315,18 @@ class RRWithPrior(LabelMechanism):
         ValueError
             If ``prior`` is no prior.
         """
-        label = np.array(read_label(value, self.categories))
+        label = np.array(inputs.read_label(value, self.categories))
         return int(self._draw(label, rng, self._rows(prior, ())))
 
     def randomize_array(
         self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
     ) -> Ints:
         """Return independent reports of many values; there must be a prior."""
-        labels = read_labels(values, self.categories, np.int64)
+        labels = inputs.read_labels(values, self.categories, np.int64)
         told = () if prior is None else np.shape(prior)[:-1]
         if told and labels.shape != told:
             # The priors are public and the values are not, so it is these that are wrong.
-            labels = np.full(told, INVALID, dtype=np.int64)
+            labels = np.full(told, inputs.INVALID, dtype=np.int64)
         return self._draw(labels, rng, self._rows(prior, labels.shape))
 
     def _answer(self, labels: Ints, rng: RandomSource, priors: Floats) -> Ints:
@@ -366,7 +355,7 @@ class RRWithPrior(LabelMechanism):
 
     def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> Floats:
         """Return P(report | value, prior) for each report and value; there must be a prior."""
-        found = check_labels("reports", reports, self.categories)
+        found = inputs.check_labels("reports", reports, self.categories)
         order, size = self._choose(self._rows(prior, found.shape))
         flat = found.reshape(-1)
         rank = np.broadcast_to(np.argsort(order, axis=1), (flat.size, self.categories))
@@ -388,8 +377,8 @@ class RRWithPrior(LabelMechanism):
         ValueError
             If ``report`` is no integer in [0, categories), or ``prior`` no prior.
         """
-        report = check_category("report", report, self.categories)
-        found = read_label(value, self.categories)
+        report = inputs.check_category("report", report, self.categories)
+        found = inputs.read_label(value, self.categories)
         (order,), (size,) = self._choose(self._rows(prior, ()))
         members = order[:size].tolist()
         if report not in members:
@@ -401,7 +390,7 @@ class RRWithPrior(LabelMechanism):
         return math.log(weight) - math.log(len(members) << COIN_BITS)
 
     def _rows(self, prior: ArrayLike | None, shape: tuple[int, ...]) -> Floats:
-        return read_prior(self.name, prior, self.categories, shape)
+        return inputs.read_prior(self.name, prior, self.categories, shape)
 
     def _choose(self, rows: Floats) -> tuple[NDArray[np.intp], Ints]:
         """Return the categories in the order of each prior, and how many of them to use."""
@@ -414,11 +403,9 @@ class RRWithPrior(LabelMechanism):
         return order, (np.argmax(found, axis=1) + 1).astype(np.int64)
 
 
-#: What makes a mechanism of epsilon, the number of categories and a unit.
-Builder = Callable[..., LabelMechanism]
-#: Every method by its name in a configuration: the mechanism of each of its stages. A method of
-#: one stage has the name of its mechanism.
-LABEL_METHODS: Mapping[str, tuple[Builder, ...]] = MappingProxyType(
+#: Every method by its name in a configuration: what makes the mechanism of each of its stages, of
+#: epsilon, the number of categories and a unit. A method of one stage has its mechanism's name.
+LABEL_METHODS: Mapping[str, tuple[Callable[..., LabelMechanism], ...]] = MappingProxyType(
     {
         "kary_response": (KaryResponse,),
         "rr_with_prior": (RRWithPrior,),

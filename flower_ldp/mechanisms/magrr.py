@@ -213,13 +213,12 @@ class MagRR(Mechanism[Any, int]):
         ValueError
             If the counts are impossible.
         """
-        pool = _pooled(state, ones, total)
-        majority = self.majority(pool.ones, pool.total, pool.largest)
+        majority = self.answer(state, ones, total)
         if total == 0:
             return state
         settled = state.settled + 1 if state.phase is Phase.CONTRACTION else 0
         if majority is None:
-            return replace(pool, settled=settled)
+            return replace(_pooled(state, ones, total), settled=settled)
         if state.phase is Phase.GROWTH:
             if majority == 1:
                 return StepEstimate(state.value, Phase.CONTRACTION)

@@ -58,7 +58,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 from flower_ldp.bounds import check_in
-from flower_ldp.privacy import as_fraction
 
 #: Arrays of truth values, of doubles and of whole numbers.
 Bools: TypeAlias = NDArray[np.bool_]
@@ -206,22 +205,6 @@ class RandomSource:
 EXP_BITS = 128
 
 
-def double_at_most(exact: Fraction) -> float:
-    """Return the largest double, at least 0, whose printed decimal is at most ``exact``."""
-    found = float(exact)
-    while as_fraction(found) > exact:
-        found = math.nextafter(found, 0.0)
-    return found
-
-
-def double_at_least(exact: Fraction) -> float:
-    """Return the smallest double whose printed decimal is at least ``exact``."""
-    found = float(exact)
-    while as_fraction(found) < exact:
-        found = math.nextafter(found, math.inf)
-    return found
-
-
 @lru_cache(maxsize=256)
 def exp_lower(epsilon: float, bits: int = EXP_BITS) -> int:
     """Return an integer ``m`` with ``m <= e**epsilon * 2**bits < m + 2``.
@@ -241,25 +224,6 @@ def exp_lower(epsilon: float, bits: int = EXP_BITS) -> int:
     scaled: Fraction = Fraction(below) * (1 << bits)
     # e^epsilon is at least 1, which the digits of a tiny epsilon do not show.
     return max(math.floor(scaled), 1 << bits)
-
-
-def exp_scaled_at_least(epsilon: float, a: int, b: int) -> bool:
-    """Decide ``a * e**epsilon >= b`` exactly, for integers of any size.
-
-    Equality of nonzero sides is impossible (e to a nonzero rational power is
-    irrational), so raising the precision settles every case.
-    """
-    if epsilon == 0 or a == 0:
-        return a >= b
-    bits = EXP_BITS
-    while True:
-        low = exp_lower(epsilon, bits)
-        left, right, target = a * low, a * (low + 2), b << bits
-        if min(left, right) >= target:
-            return True
-        if max(left, right) < target:
-            return False
-        bits *= 2
 
 
 #: Probabilities are integers in units of 2^-256; the weights of a law add up to 2^256.

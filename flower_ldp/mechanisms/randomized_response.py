@@ -41,7 +41,6 @@ randomized, which is uniform again.
 from __future__ import annotations
 
 import math
-import operator
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,15 +51,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import quoted
+from flower_ldp.mechanisms import inputs
 from flower_ldp.mechanisms.base import Mechanism
-from flower_ldp.mechanisms.inputs import (
-    INVALID,
-    fill_labels,
-    note,
-    read_label,
-    read_labels,
-    refuse_prior,
-)
 from flower_ldp.mechanisms.random import (
     BLOCK,
     COIN_BITS,
@@ -93,6 +85,8 @@ class LabelMechanism(Mechanism[Any, Any]):
 
     #: How many labels there are.
     categories: int
+    #: How many of them a report holds.
+    size: int = 1
 
     @property
     def law_terms(self) -> tuple[int, ...]:
@@ -105,24 +99,19 @@ class LabelMechanism(Mechanism[Any, Any]):
         return self.categories
 
     @property
-    def _held(self) -> int:
-        """How many categories a report holds."""
-        return 1
-
-    @property
     def keep_probability(self) -> float:
         """P(the report holds the value) without a prior, as a double."""
-        return 1.0 / (1.0 + (self.categories / self._held - 1.0) * math.exp(-self.epsilon))
+        return 1.0 / (1.0 + (self.categories / self.size - 1.0) * math.exp(-self.epsilon))
 
     @cached_property
     def _truth_weight(self) -> int:
         """The probability t in units of 2^-256, rounded down."""
-        return truth_weight(self.epsilon, self.categories, self._held)
+        return truth_weight(self.epsilon, self.categories, self.size)
 
     @property
-    def _truth(self) -> float:
+    def truth(self) -> float:
         """The probability t, without the cancellation that a small epsilon would bring."""
-        gain = -self._held * math.expm1(-self.epsilon)
+        gain = -self.size * math.expm1(-self.epsilon)
         return gain / (gain + self.categories * math.exp(-self.epsilon))
 
     def randomize_array(
@@ -146,12 +135,12 @@ class LabelMechanism(Mechanism[Any, Any]):
         ValueError
             If the prior is wrong, missing where one is needed, or given where none is.
         """
-        refuse_prior(self.name, prior)
-        return self._draw(read_labels(values, self.categories, np.int64), rng)
+        inputs.refuse_prior(self.name, prior)
+        return self._draw(inputs.read_labels(values, self.categories, np.int64), rng)
 
     def _draw(self, labels: Ints, rng: RandomSource, priors: Floats = _NO_PRIOR) -> Ints:
         """Put reports in place of labels, -1 where there is none, and return them."""
-        reports = fill_labels(labels, self.categories, rng, self.name)
+        reports = inputs.fill_labels(labels, self.categories, rng, self.name)
         flat = reports.reshape(-1)
         for start in range(0, flat.size, BLOCK):
             part = flat[start : start + BLOCK]
@@ -167,13 +156,13 @@ class LabelMechanism(Mechanism[Any, Any]):
 
     def _log_law(self, *, is_read: bool, is_held: bool) -> float:
         """Return log P(a report) of a value, by whether it is a category that the report holds."""
-        reports = math.comb(self.categories, self._held)
+        reports = math.comb(self.categories, self.size)
         if not is_read:
             return -math.log(reports)
-        weight = ((1 << COIN_BITS) - self._truth_weight) * self._held
+        weight = ((1 << COIN_BITS) - self._truth_weight) * self.size
         if is_held:
             weight += self.categories * self._truth_weight
-        return math.log(weight) - math.log(self._held * reports << COIN_BITS)
+        return math.log(weight) - math.log(self.size * reports << COIN_BITS)
 
     @abstractmethod
     def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> Floats:
@@ -245,9 +234,9 @@ class BinaryResponse(Mechanism[Any, int]):
 
     def randomize(self, value: int | None, rng: RandomSource) -> int:
         """Return a report of one bit; a fair bit for what is neither 0 nor 1."""
-        bit = read_label(value, 2)
-        if bit == INVALID:
-            note(self.name, "the value is neither 0 nor 1")
+        bit = inputs.read_label(value, 2)
+        if bit == inputs.INVALID:
+            inputs.note(self.name, "the value is neither 0 nor 1")
             bit = rng.bits(1)
         flip = rng.bits(COIN_BITS) < self._flip_weight
         return bit ^ int(flip)
@@ -264,7 +253,7 @@ class BinaryResponse(Mechanism[Any, int]):
         -------
         ndarray of uint8, same shape
         """
-        bits = fill_labels(read_labels(values, 2, np.int8), 2, rng, self.name)
+        bits = inputs.fill_labels(inputs.read_labels(values, 2, np.int8), 2, rng, self.name)
         flips = toss((self._flip_weight,), np.zeros(bits.size, dtype=np.intp), rng)
         return bits.astype(np.uint8) ^ flips.reshape(bits.shape).astype(np.uint8)
 
@@ -278,8 +267,8 @@ class BinaryResponse(Mechanism[Any, int]):
         """
         if report not in (0, 1):
             raise ValueError(f"report must be 0 or 1, got {quoted(report)}")
-        bit = read_label(value, 2)
-        if bit == INVALID:
+        bit = inputs.read_label(value, 2)
+        if bit == inputs.INVALID:
             return -math.log(2)
         whole = 1 << COIN_BITS
         weight = whole - self._flip_weight if report == bit else self._flip_weight
@@ -341,9 +330,9 @@ class KaryResponse(LabelMechanism):
 
     def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
         """Return a report of one value; a uniform category for what is not in [0, categories)."""
-        found = read_label(value, self.categories)
-        if found == INVALID:
-            note(self.name, f"the value is none of {self.categories} categories")
+        found = inputs.read_label(value, self.categories)
+        if found == inputs.INVALID:
+            inputs.note(self.name, f"the value is none of {self.categories} categories")
             found = rng.below(self.categories)
         if rng.bits(COIN_BITS) < self._truth_weight:
             return found
@@ -357,15 +346,16 @@ class KaryResponse(LabelMechanism):
         ValueError
             If ``report`` is no integer in [0, categories).
         """
-        report = check_category("report", report, self.categories)
-        found = read_label(value, self.categories)
-        return self._log_law(is_read=found != INVALID, is_held=report == found)
+        report = inputs.check_category("report", report, self.categories)
+        found = inputs.read_label(value, self.categories)
+        return self._log_law(is_read=found != inputs.INVALID, is_held=report == found)
 
     def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> Floats:
         """Return P(report | value) for each report and every value; there must be no prior."""
-        refuse_prior(self.name, prior)
+        inputs.refuse_prior(self.name, prior)
         # The matrix is symmetric: a row by value is a column by report.
-        return np.asarray(self.transition()[check_labels("reports", reports, self.categories)])
+        found = inputs.check_labels("reports", reports, self.categories)
+        return np.asarray(self.transition()[found])
 
     def transition(self) -> Floats:
         """Return P(report j | value i) in row i and column j, shape (categories, categories)."""
@@ -392,9 +382,9 @@ class KaryResponse(LabelMechanism):
         ValueError
             If the counts have another shape, or one is no integer of at least 0.
         """
-        found = check_counts(counts, self.categories)
+        found = inputs.check_counts(counts, self.categories)
         total = int(found.sum())
-        return np.asarray((found - total * (1.0 - self._truth) / self.categories) / self._truth)
+        return np.asarray((found - total * (1.0 - self.truth) / self.categories) / self.truth)
 
 
 def truth_weight(epsilon: float, categories: int, held: int = 1) -> int:
@@ -403,35 +393,3 @@ def truth_weight(epsilon: float, categories: int, held: int = 1) -> int:
     # A smaller e^epsilon makes the fraction smaller, so both roundings are to the safe side.
     gain = held * (exp_lower(epsilon) - one)
     return (gain << COIN_BITS) // (gain + categories * one)
-
-
-def check_category(name: str, value: SupportsIndex, categories: int) -> int:
-    """Return ``value`` as an int, or raise ValueError unless it is in [0, categories)."""
-    try:
-        found = operator.index(value)
-    except TypeError:
-        found = -1
-    if not 0 <= found < categories:
-        raise ValueError(f"{name} must be an integer in [0, {categories}), got {quoted(value)}")
-    return found
-
-
-def check_counts(counts: ArrayLike, categories: int) -> NDArray[np.integer[Any]]:
-    """Return how many reports name each category, or raise ValueError."""
-    found = np.asarray(counts)
-    if found.shape != (categories,):
-        raise ValueError(f"counts must have shape ({categories},), got {found.shape}")
-    if found.dtype.kind not in "iu" or (found < 0).any():
-        raise ValueError("counts must be integers of at least 0")
-    return found
-
-
-def check_labels(name: str, values: ArrayLike, categories: int) -> Ints:
-    """Return ``values`` as int64, or raise ValueError unless all are in [0, categories)."""
-    found = np.asarray(values)
-    if found.dtype.kind not in "biu" and found.size > 0:
-        raise ValueError(f"{name} must be integers, got dtype {found.dtype}")
-    if found.size and not (found.min() >= 0 and found.max() < categories):
-        # The entries are private, so the text does not name them.
-        raise ValueError(f"{name} must be integers in [0, {categories})")
-    return found.astype(np.int64, order="C")

@@ -47,20 +47,12 @@ from numpy.typing import NDArray
 
 from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.facts import Fact
+from flower_ldp.mechanisms import signds_size
 from flower_ldp.mechanisms.base import Mechanism, PureNoise, UpdatePlan
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource, uniform_subset
-from flower_ldp.mechanisms.sampling.topk import TopSet, top_set
-from flower_ldp.mechanisms.signds_size import (
-    MAX_DIM_OUT,
-    MAX_DIMENSION,
-    SelectionLaw,
-    best_sizes,
-    best_threshold,
-    largest_dim_out,
-    mean_of_top,
-)
 from flower_ldp.mechanisms.subset_code import encoded_length
+from flower_ldp.mechanisms.topk import TopSet, top_set
 from flower_ldp.privacy import as_fraction, rounded_up
 
 #: Below this size of S the report says little; :class:`SmallTopSetWarning` tells.
@@ -112,7 +104,7 @@ class SignDS(Mechanism[object, "Selection"]):
     epsilon: Annotated[float, Bounded("(0, 100]")]
     k: Annotated[float | None, Bounded(f"(0, {_LARGEST_K:g}]")] = None
     threshold_ratio: Annotated[float, Bounded("[0.5, 1]")] = 0.6
-    dim_out: Annotated[int, Bounded(f"[0, {MAX_DIM_OUT}]")] = 0
+    dim_out: Annotated[int, Bounded(f"[0, {signds_size.MAX_DIM_OUT}]")] = 0
 
     def plan(self, dimension: int, *, quiet: bool = False) -> SelectionPlan:
         """Return K, h, v_th and the law of v for an update of ``dimension`` entries.
@@ -293,17 +285,17 @@ def _check_report(report: Selection, plan: SelectionPlan) -> None:
 
 @lru_cache(maxsize=32)
 def _plan(mechanism: SignDS, dimension: int) -> SelectionPlan:
-    check_in(f"[1, {MAX_DIMENSION}]", "dimension", dimension)
+    check_in(f"[1, {signds_size.MAX_DIMENSION}]", "dimension", dimension)
     check_in(f"[0, {dimension}]", "dim_out", mechanism.dim_out)
     if mechanism.k is None:
-        top_size, dim_out = best_sizes(dimension, mechanism.epsilon, mechanism.dim_out)
+        top_size, dim_out = signds_size.best_sizes(dimension, mechanism.epsilon, mechanism.dim_out)
     else:
         top_size = max(1, math.floor(as_fraction(mechanism.k) * dimension))
-        dim_out = mechanism.dim_out or largest_dim_out(
+        dim_out = mechanism.dim_out or signds_size.largest_dim_out(
             dimension, top_size, mechanism.epsilon, mechanism.threshold_ratio
         )
-    threshold = best_threshold(dimension, top_size, dim_out, mechanism.epsilon)
-    law = SelectionLaw.of(dimension, top_size, dim_out, threshold, mechanism.epsilon)
+    threshold = signds_size.best_threshold(dimension, top_size, dim_out, mechanism.epsilon)
+    law = signds_size.SelectionLaw.of(dimension, top_size, dim_out, threshold, mechanism.epsilon)
     return SelectionPlan(dimension, top_size, dim_out, threshold, law)
 
 
@@ -329,7 +321,7 @@ class SelectionPlan(UpdatePlan):
     top_size: int
     dim_out: int
     threshold: int
-    law: SelectionLaw
+    law: signds_size.SelectionLaw
 
     def describe(self, of: str) -> list[Fact]:
         """Return the sizes of a report and its worth, under keys in ``of``."""
@@ -402,7 +394,8 @@ class SelectionPlan(UpdatePlan):
         fraction = self.top_size / self.dimension
         if fraction == 1.0:
             return 0.0
-        return self.contrast * self.top_size / math.sqrt(self.dim_out) * mean_of_top(fraction)
+        signal = self.contrast * self.top_size / math.sqrt(self.dim_out)
+        return signal * signds_size.mean_of_top(fraction)
 
     @property
     def efficiency(self) -> float:
@@ -434,7 +427,7 @@ class SelectionPlan(UpdatePlan):
     def _along(self) -> float:
         """a^2: squared cosine of the mean report with an update of normal entries."""
         fraction = self.top_size / self.dimension
-        return 2.0 * fraction * mean_of_top(fraction) ** 2 if fraction < 1.0 else 1.0
+        return 2.0 * fraction * signds_size.mean_of_top(fraction) ** 2 if fraction < 1.0 else 1.0
 
 
 @dataclass(frozen=True)

@@ -29,27 +29,12 @@ from numpy.typing import NDArray
 
 from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import WireError, quoted
+from flower_ldp.mechanisms import base
 from flower_ldp.mechanisms import subset_code as subset
-from flower_ldp.mechanisms.base import (
-    NO_REPORT,
-    REPORT_VERSION,
-    Contrast,
-    Parameter,
-    UpdateMechanism,
-    check_report_length,
-    typed,
-)
 from flower_ldp.mechanisms.inputs import read_vector
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
-from flower_ldp.mechanisms.signds import (
-    HEADER_BYTES,
-    Selection,
-    SelectionPlan,
-    SignDS,
-    sum_of_signs,
-    top_by_sort,
-)
+from flower_ldp.mechanisms.signds import HEADER_BYTES, Selection, SignDS, sum_of_signs, top_by_sort
 from flower_ldp.privacy import PrivacyEvent
 
 _SELECTION = {"epsilon": float, "k": float, "threshold-ratio": float, "dim-out": int}
@@ -68,7 +53,7 @@ Report = tuple[Selection, int | None]
 
 
 @dataclass(frozen=True)
-class SignDSRound(UpdateMechanism):
+class SignDSRound(base.UpdateMechanism):
     """A selection of dimensions, with or without a magnitude bit.
 
     The two read the same data: together they cost the sum of their epsilons. A neutral report has
@@ -132,7 +117,7 @@ class SignDSRound(UpdateMechanism):
             below = bool(selection.sign * top.mean() < self.magnitude_threshold)
         return law + self.magnitude.log_prob(bit, below)
 
-    def audit_pairs(self, dimension: int) -> tuple[Contrast, ...]:
+    def audit_pairs(self, dimension: int) -> tuple[base.Contrast, ...]:
         """Return updates whose top sets have nothing in common, or end among equal entries.
 
         *Disjoint top sets*: an update without equal entries and its negative. With a magnitude
@@ -168,7 +153,7 @@ class SignDSRound(UpdateMechanism):
             self._by_ratio("zeros only", none, slope),
         )
 
-    def _by_ratio(self, check: str, one: _Update, other: _Update) -> Contrast:
+    def _by_ratio(self, check: str, one: _Update, other: _Update) -> base.Contrast:
         """Return a contrast by the exact log-ratio over epsilon.
 
         Who is in a top set is taken from its definition, and each set is found once.
@@ -183,10 +168,8 @@ class SignDSRound(UpdateMechanism):
 
         def ratio(report: Report) -> float:
             selection, bit = report
-            first, second = (
-                int(members[selection.sign][selection.indices].sum() >= plan.threshold)
-                for members in sets
-            )
+            inside = [members[selection.sign][selection.indices].sum() for members in sets]
+            first, second = (int(count >= plan.threshold) for count in inside)
             found = self.selection.epsilon * (first - second) + of_bit * (1 if bit else -1)
             return found / (self.selection.epsilon + of_bit)
 
@@ -198,20 +181,20 @@ class SignDSRound(UpdateMechanism):
         pair: tuple[_Update, _Update],
         score: Callable[[Report], float],
         label: str,
-    ) -> Contrast:
+    ) -> base.Contrast:
         """Return a contrast with the sign in its scores, and reports of another length far off."""
         dim_out = self.selection.plan(len(pair[0]), quiet=True).dim_out
 
         def scored(report: Report) -> float:
             selection, _ = report
             length = len(selection.indices)
-            found = score(report) if length == dim_out else NO_REPORT + length
+            found = score(report) if length == dim_out else base.NO_REPORT + length
             return found + _SIGN * selection.sign
 
         def scores(reports: Sequence[Report]) -> Floats:
             return np.array([scored(report) for report in reports])
 
-        return Contrast(check, pair, scores, f"{label}, sign / 1000 added")
+        return base.Contrast(check, pair, scores, f"{label}, sign / 1000 added")
 
     def total(self, reports: Iterable[Report], dimension: int) -> NDArray[np.int32]:
         """Return the sum of signs, shape (d,); magnitude bits have no part in it."""
@@ -225,7 +208,7 @@ class SignDSRound(UpdateMechanism):
         ValueError
             If there are fewer entries than the selection reports, or too many.
         """
-        return self._plan(dimension).report_bytes
+        return self.selection.plan(dimension, quiet=True).report_bytes
 
     def encode(self, report: Report, dimension: int) -> bytes:
         """Return the bytes of a report; see :func:`encode_report`."""
@@ -234,13 +217,11 @@ class SignDSRound(UpdateMechanism):
 
     def decode(self, data: bytes, dimension: int) -> Report:
         """Decode a report, strictly; see :func:`decode_report`."""
-        dim_out, has_bit = self._plan(dimension).dim_out, self.magnitude_epsilon is not None
-        indices, sign, bit = decode_report(
-            data, dimension=dimension, dim_out=dim_out, has_bit=has_bit
-        )
+        h, has_bit = self.selection.plan(dimension, quiet=True).dim_out, self.magnitude is not None
+        indices, sign, bit = decode_report(data, dimension=dimension, dim_out=h, has_bit=has_bit)
         return Selection(indices, sign), bit
 
-    def parameters(self) -> dict[str, Parameter]:
+    def parameters(self) -> dict[str, base.Parameter]:
         """Return what a proposal states; raise ValueError if the selection leaves k open."""
         if self.selection.k is None:
             raise ValueError("a proposal states k: use selection.sized(dimension)")
@@ -255,12 +236,9 @@ class SignDSRound(UpdateMechanism):
         """Return what a proposal states; see :meth:`UpdateMechanism.of_parameters`."""
         if given.keys() not in (_SELECTION.keys(), (_SELECTION | _MAGNITUDE).keys()):
             raise WireError("fields", f"not a signds proposal: {quoted(sorted(given))}")
-        values = [typed(given, name, kind) for name, kind in _SELECTION.items()]
-        bit = [typed(given, name, kind) for name, kind in _MAGNITUDE.items() if name in given]
+        values = [base.typed(given, name, kind) for name, kind in _SELECTION.items()]
+        bit = [base.typed(given, name, kind) for name, kind in _MAGNITUDE.items() if name in given]
         return cls(SignDS(*values), *bit)
-
-    def _plan(self, dimension: int) -> SelectionPlan:
-        return self.selection.plan(dimension, quiet=True)
 
 
 def encode_report(
@@ -296,7 +274,7 @@ def encode_report(
     flags = _POSITIVE if sign == 1 else 0
     if bit is not None:
         flags |= _HAS_BIT | (_BIT if bit else 0)
-    return bytes((REPORT_VERSION, flags)) + subset.encode(indices, dimension)
+    return bytes((base.REPORT_VERSION, flags)) + subset.encode(indices, dimension)
 
 
 def decode_report(
@@ -331,7 +309,7 @@ def decode_report(
     ValueError
         If ``dimension`` or ``dim_out`` is outside its interval.
     """
-    check_report_length(data, HEADER_BYTES + subset.encoded_length(dimension, dim_out))
+    base.check_report_length(data, HEADER_BYTES + subset.encoded_length(dimension, dim_out))
     flags = data[1]
     required = _HAS_BIT if has_bit else 0
     allowed = _POSITIVE | (_HAS_BIT | _BIT if has_bit else 0)

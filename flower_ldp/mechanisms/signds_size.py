@@ -74,14 +74,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from flower_ldp.mechanisms.random import (
-    EXP_BITS,
-    Floats,
-    Ints,
-    RandomSource,
-    exp_lower,
-    exp_scaled_at_least,
-)
+from flower_ldp.mechanisms.random import EXP_BITS, Floats, Ints, RandomSource, exp_lower
 from flower_ldp.privacy import as_fraction
 
 #: Largest model: indices are unsigned 32-bit numbers.
@@ -115,6 +108,25 @@ def hypergeometric_weights(dimension: int, top_size: int, dim_out: int) -> tuple
         count //= (v + 1) * (rest - dim_out + v + 1)
         counts.append(count)
     return first, counts
+
+
+def exp_scaled_at_least(epsilon: float, a: int, b: int) -> bool:
+    """Decide ``a * e**epsilon >= b`` exactly, for integers of any size.
+
+    Equality of nonzero sides is impossible (e to a nonzero rational power is
+    irrational), so raising the precision settles every case.
+    """
+    if epsilon == 0 or a == 0:
+        return a >= b
+    bits = EXP_BITS
+    while True:
+        low = exp_lower(epsilon, bits)
+        left, right, target = a * low, a * (low + 2), b << bits
+        if min(left, right) >= target:
+            return True
+        if max(left, right) < target:
+            return False
+        bits *= 2
 
 
 @dataclass(frozen=True)
@@ -340,8 +352,7 @@ def best_sizes(
         return (max(1, largest), dim_out or 1)
     ratio = largest / smallest
     grid = {round(smallest * ratio ** (i / (_SIZES - 1))) for i in range(_SIZES)}
-    last = min(dimension, _LARGEST_DIM_OUT)
-    sizes = np.array([dim_out]) if dim_out else np.arange(1, last + 1)
+    sizes = np.array([dim_out]) if dim_out else np.arange(1, min(dimension, _LARGEST_DIM_OUT) + 1)
     epsilon = max(epsilon, _SMALL_EPSILON)
     best, chosen = 0.0, (smallest, dim_out or 1)  # if all are worth nothing, as with h = d
     for top_size in sorted(grid):

@@ -34,7 +34,8 @@ from flwr.serverapp.strategy.strategy_utils import sample_nodes
 from flower_ldp.errors import LdpError, WireError
 from flower_ldp.labels.stages import RandomizedLabels
 from flower_ldp.mechanisms.embeddings import BottomClaim
-from flower_ldp.mechanisms.randomized_response import KaryResponse, check_labels
+from flower_ldp.mechanisms.inputs import check_labels
+from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.refusals import MEANINGS, REFUSED_MESSAGE
 from flower_ldp.strategies.deadlines import patient_grid
 from flower_ldp.strategies.replies import RunStopped, is_raw, payload_of

@@ -23,8 +23,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.errors import ReleaseError, say
 from flower_ldp.isolation import IsolatedPasses, Tensors, alone
+from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, normal
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.integer_noise import DEVIATION_BITS, normal
 from flower_ldp.training.rows import Row, Rows
 
 _log = logging.getLogger("flower_ldp")

@@ -54,14 +54,6 @@ EmbeddingMechanism: TypeAlias = UnaryEncoding | CodebookEmbedding
 EMBEDDINGS = "embedding_dp", "codebook_embedding"
 
 
-def is_one_hot(mechanism: EmbeddingMechanism) -> bool:
-    """Return the field ``one-hot``: whether each embedding has exactly one positive entry.
-
-    A code needs no such promise.
-    """
-    return isinstance(mechanism, UnaryEncoding) and mechanism.one_hot
-
-
 def named(name: str, epsilon: float, width: int, one_hot: bool) -> EmbeddingMechanism:
     """Return the mechanism that a proposal names, under the name that it has by default.
 
@@ -155,8 +147,8 @@ class EmbeddingProposal:
         mechanism = self.mechanism
         if mechanism.epsilon is None:
             raise ValueError("a proposal needs an epsilon: quantization alone is no release")
-        name, epsilon = EMBEDDINGS[isinstance(mechanism, CodebookEmbedding)], mechanism.epsilon
-        own = _VERSION, name, float(epsilon), mechanism.width, is_one_hot(mechanism), self.block
+        name, epsilon = type(mechanism).name, mechanism.epsilon
+        own = _VERSION, name, float(epsilon), mechanism.width, mechanism.one_hot, self.block
         return dict(zip(_FIELDS, (*own, *astuple(self.terms)), strict=True))
 
     @classmethod

@@ -25,15 +25,16 @@ from flower_ldp.mechanisms import (
     SignDS,
     codebook,
     gaussian,
+    integer_noise,
     signds,
     signds_size,
+    topk,
 )
 from flower_ldp.mechanisms import random as exact
 from flower_ldp.mechanisms import subset_code as subset
 from flower_ldp.mechanisms.codebook import CodebookResponse
+from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 from flower_ldp.mechanisms.random import INDEX_BITS, WEIGHT_BITS, ExactLookup
-from flower_ldp.mechanisms.sampling import integer_noise, topk
-from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
 from flower_ldp.privacy import as_fraction
 from flower_ldp.strategies import evaluation_scores as scores
 from tests.extras import extra

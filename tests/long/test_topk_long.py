@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import DTypeLike
 
+from flower_ldp.mechanisms import topk as _topk
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling import topk as _topk
-from flower_ldp.mechanisms.sampling.topk import top_set
+from flower_ldp.mechanisms.topk import top_set
 from tests.unit.mechanisms.topk_cases import (
     DTYPES,
     NASTY,

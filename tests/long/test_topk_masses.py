@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from flower_ldp.mechanisms import topk as _rank
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling import topk as _rank
-from flower_ldp.mechanisms.sampling.topk import TopSet, top_set
 from flower_ldp.mechanisms.signds import top_by_sort
+from flower_ldp.mechanisms.topk import TopSet, top_set
 from tests.unit.mechanisms.topk_cases import DTYPES, Vector, by_stable_sort
 from tests.unit.mechanisms.topk_masses import LENGTHS, masses, probes, to_floats
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.stats import binom, hypergeom
 
+from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 from flower_ldp.mechanisms.laplace import round_to_grid
-from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
 from flower_ldp.mechanisms.signds_round import decode_report
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
 from tests.network.sites import ROOT

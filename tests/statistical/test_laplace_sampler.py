@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
 from flower_ldp.privacy import as_fraction
 from tests.extras import extra
 

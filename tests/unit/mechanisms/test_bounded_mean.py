@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flower_ldp.mechanisms import BoundedMean, NoProtectionWarning, RandomSource
-from flower_ldp.mechanisms.random import exp_scaled_at_least
+from flower_ldp.mechanisms.signds_size import exp_scaled_at_least
 from flower_ldp.privacy import PrivacyEvent
 
 

@@ -9,14 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.random import (
-    INDEX_BITS,
-    WEIGHT_BITS,
-    ExactLookup,
-    RandomSource,
-    exp_scaled_at_least,
-)
-from flower_ldp.mechanisms.sampling.integer_noise import DiscreteLaplace
+from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
+from flower_ldp.mechanisms.random import INDEX_BITS, WEIGHT_BITS, ExactLookup, RandomSource
+from flower_ldp.mechanisms.signds_size import exp_scaled_at_least
 from flower_ldp.privacy import as_fraction
 
 #: Decimals, since the exact comparison reads its exponent as one.

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flower_ldp.mechanisms.random import EXP_BITS, exp_lower, exp_scaled_at_least
+from flower_ldp.mechanisms.random import EXP_BITS, exp_lower
+from flower_ldp.mechanisms.signds_size import exp_scaled_at_least
 from flower_ldp.privacy import as_fraction
 from tests.extras import extra
 

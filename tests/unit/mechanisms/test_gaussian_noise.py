@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling import integer_noise as gaussian_noise
-from flower_ldp.mechanisms.sampling.integer_noise import (
+from flower_ldp.mechanisms import integer_noise as gaussian_noise
+from flower_ldp.mechanisms.integer_noise import (
     DEVIATION_BITS,
     LARGEST,
     VARIATION_BITS,
     normal,
 )
+from flower_ldp.mechanisms.random import RandomSource
 from tests.extras import extra
 
 mpmath = extra("mpmath")

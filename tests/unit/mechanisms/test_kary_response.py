@@ -43,7 +43,7 @@ def test_probabilities_are_the_theorems(epsilon: float, categories: int) -> None
         bottom = power(epsilon) + categories - 1
         kept, other = float(mpmath.log(power(epsilon) / bottom)), float(-mpmath.log(bottom))
         assert response.keep_probability == pytest.approx(float(power(epsilon) / bottom), rel=1e-14)
-        assert response._truth == pytest.approx(float((power(epsilon) - 1) / bottom), rel=1e-14)
+        assert response.truth == pytest.approx(float((power(epsilon) - 1) / bottom), rel=1e-14)
     assert response.log_prob(1, 1) == pytest.approx(kept, abs=1e-12)
     assert response.log_prob(0, 1) == pytest.approx(other, abs=1e-12)
     assert response.log_prob(categories - 1, 0) == pytest.approx(other, abs=1e-12)
@@ -93,7 +93,7 @@ def test_estimates_add_up_and_are_near_the_truth() -> None:
     found = response.estimate(np.bincount(reports, minlength=10))
     assert found.sum() == pytest.approx(len(values))
     keep = response.keep_probability
-    deviation = math.sqrt(len(values) * keep * (1 - keep)) / response._truth
+    deviation = math.sqrt(len(values) * keep * (1 - keep)) / response.truth
     assert np.abs(found - np.bincount(values, minlength=10)).max() < 5.4 * deviation  # 1e-6
 
 

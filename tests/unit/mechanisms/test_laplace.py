@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flower_ldp.mechanisms import Laplace, NoProtectionWarning, RandomSource
 from flower_ldp.mechanisms.laplace import round_to_grid
-from flower_ldp.mechanisms.random import exp_scaled_at_least
+from flower_ldp.mechanisms.signds_size import exp_scaled_at_least
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 
 ONE_HOT = np.eye(3)

@@ -30,7 +30,7 @@ from flower_ldp.mechanisms import (
     SubsetSelection,
     UnaryEncoding,
 )
-from flower_ldp.mechanisms.random import double_at_least, double_at_most
+from flower_ldp.mechanisms.embeddings import double_at_least, double_at_most
 from flower_ldp.mechanisms.signds import Selection
 from flower_ldp.privacy import as_fraction
 from tests.extras import extra

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import RandomSource, Selection, SignDS, SmallTopSetWarning
-from flower_ldp.mechanisms.sampling.topk import top_set
+from flower_ldp.mechanisms.topk import top_set
 from tests.unit.mechanisms.topk_masses import masses
 
 pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")
@@ -89,8 +89,8 @@ def test_log_prob_takes_the_top_set_from_a_sort_and_not_from_the_sampler(
         with monkeypatch.context() as patch:
             for name in (
                 "signds.top_set",
-                "sampling.topk.find_cuts",
-                "sampling.topk.TopSet.contains",
+                "topk.find_cuts",
+                "topk.TopSet.contains",
             ):
                 patch.setattr(f"flower_ldp.mechanisms.{name}", broken)
             found = mechanism.log_prob(report, case.values)

@@ -61,7 +61,7 @@ def test_probabilities_are_the_theorems(epsilon: float, categories: int, size: i
         assert mpmath.almosteq(held / other, power(epsilon), rel_eps=1e-150)
         truth = size * (power(epsilon) - 1) / (size * (power(epsilon) - 1) + categories)
         assert mechanism.keep_probability == pytest.approx(float(keep), rel=1e-14)
-        assert mechanism._truth == pytest.approx(float(truth), rel=1e-14)
+        assert mechanism.truth == pytest.approx(float(truth), rel=1e-14)
         within, without = float(mpmath.log(held)), float(mpmath.log(other))
     assert mechanism.log_prob(report, 0) == pytest.approx(within, abs=1e-12)
     assert mechanism.log_prob(report, categories - 1) == pytest.approx(without, abs=1e-12)
@@ -199,7 +199,7 @@ def test_estimates_add_up_and_are_near_the_truth() -> None:
     held = mechanism.members(mechanism.randomize_array(values, rng))
     found = mechanism.estimate(held.sum(axis=0), len(values))
     assert found.sum() == pytest.approx(len(values))
-    gain = mechanism._truth * (1 - (mechanism.size - 1) / 9)
+    gain = mechanism.truth * (1 - (mechanism.size - 1) / 9)
     deviation = 0.5 * math.sqrt(len(values)) / gain
     assert np.abs(found - np.bincount(values, minlength=10)).max() < 5.4 * deviation  # 1e-6
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import DTypeLike
 
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.mechanisms.sampling.topk import top_set
+from flower_ldp.mechanisms.topk import top_set
 from tests.unit.mechanisms.topk_cases import (
     DTYPES,
     Vector,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.random import RandomSource, uniform_subset
-from flower_ldp.mechanisms.sampling.topk import TopSet, top_set
+from flower_ldp.mechanisms.topk import TopSet, top_set
 from tests.unit.mechanisms.topk_cases import (
     members,
 )
@@ -77,7 +77,7 @@ def test_draws_are_uniform_over_all_choices(
     trial_cost: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both ways of drawing: 3 of 6 members and 2 of 6 others, 20 * 15 outcomes."""
-    monkeypatch.setattr("flower_ldp.mechanisms.sampling.topk._TRIAL_COST", trial_cost)
+    monkeypatch.setattr("flower_ldp.mechanisms.topk._TRIAL_COST", trial_cost)
     top, rng = tied_top(), RandomSource.seeded(5)
     counts: dict[tuple[int, ...], int] = {}
     for _ in range(3_000):

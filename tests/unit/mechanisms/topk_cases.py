@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.sampling import topk as _rank
-from flower_ldp.mechanisms.sampling.topk import TopSet
+from flower_ldp.mechanisms import topk as _rank
+from flower_ldp.mechanisms.topk import TopSet
 
 Vector = NDArray[np.floating[Any]]
 DTYPES: tuple[type[np.floating[Any]], ...] = (np.float16, np.float32, np.float64)

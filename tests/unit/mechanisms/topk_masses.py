@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms.sampling.topk import TopSet
+from flower_ldp.mechanisms.topk import TopSet
 from tests.unit.mechanisms.topk_cases import DTYPES, Vector, sample_positions
 
 Levels = NDArray[np.int16]

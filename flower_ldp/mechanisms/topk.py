@@ -29,7 +29,7 @@ that a mass of equal entries is never collected.
 The sample is to decide how long this takes, never the result: when the bracket misses, or
 would collect too much, the threshold comes from a selection on a copy of the vector. Nothing
 here is taken on trust: whoever asks counts the entries that a cut leaves, and takes the next
-cut, the one from a copy, if there are not K (:func:`flower_ldp.mechanisms.sampling.topk.top_set`).
+cut, the one from a copy, if there are not K (:func:`flower_ldp.mechanisms.topk.top_set`).
 
 Passes over a long vector in blocks that stay in cache.
 
@@ -289,7 +289,7 @@ def find_cuts(values: FloatVector, size: int, sign: int) -> Iterator[tuple[Bound
     for way in (_by_bracket, _by_copy) if len(values) > _COPY_LENGTH else (_by_copy,):
         threshold = way(values, size, sign)
         if threshold is not None:
-            better = count_where(values, beats(sign), threshold)
+            better = TopSet(values, sign, size, threshold, 0).count()
             yield threshold, _tie_cut(values, threshold, size - better)
 
 
@@ -461,12 +461,3 @@ def check_finite(block: FloatVector, mask: Bools, offset: int) -> None:
     if not mask.all():
         position = offset + int(mask.argmin())
         raise ValueError(f"values must be finite, got NaN or infinity at position {position}")
-
-
-def count_where(values: FloatVector, comparison: np.ufunc, bound: Bound) -> int:
-    """Return the number of entries for which ``comparison(entry, bound)`` holds."""
-    total = 0
-    for _, block, mask in blocks(values):
-        comparison(block, bound, out=mask)
-        total += int(np.count_nonzero(mask))
-    return total

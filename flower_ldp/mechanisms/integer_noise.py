@@ -64,8 +64,6 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.random import INDEX_BITS, WEIGHT_BITS, ExactLookup, Ints, RandomSource
 
-#: Rates that the weights' precision is made for.
-SMALLEST_RATE, LARGEST_RATE = Fraction(1, 1 << 48), Fraction(32)
 _GAP = Fraction((1 << 100) - 1, 1 << 100)
 _FIXED_BITS = 512
 _DIGITS = 200
@@ -124,7 +122,8 @@ class DiscreteLaplace:
     rate: Fraction
 
     def __post_init__(self) -> None:
-        if not SMALLEST_RATE <= self.rate <= LARGEST_RATE:
+        # The rates that the weights' precision is made for.
+        if not Fraction(1, 1 << 48) <= self.rate <= 32:
             kept = "grid_bits must keep the rate, epsilon per step, in [2^-48, 32]"
             raise ValueError(f"{kept}, got {float(self.rate):g}")
 
@@ -338,10 +337,8 @@ def normal(size: int, rng: RandomSource) -> Ints:
         Of magnitude at most :data:`LARGEST`.
     """
     noise = np.empty(size, dtype=np.int64)
-    missing = [
-        start + _fill(noise[start : start + _NORMAL_BLOCK], rng)
-        for start in range(0, size, _NORMAL_BLOCK)
-    ]
+    starts = range(0, size, _NORMAL_BLOCK)
+    missing = [start + _fill(noise[start : start + _NORMAL_BLOCK], rng) for start in starts]
     positions = np.concatenate(missing) if missing else np.empty(0, dtype=np.int64)
     while len(positions):
         again = np.empty(len(positions), dtype=np.int64)

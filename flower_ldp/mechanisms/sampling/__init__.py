@@ -1,1 +1,0 @@
-"""What several mechanisms draw with: exact coins, noise, subsets and top sets."""
