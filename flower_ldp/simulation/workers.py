@@ -18,15 +18,14 @@ import ctypes
 import multiprocessing
 import os
 import pkgutil
+import queue
 import shutil
 import signal
 import socket
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import recv_handle, send_handle
@@ -80,16 +79,6 @@ def starter(start: Start | None, app: ClientApp, plan: Plan) -> Starter:
     return Forking(app, plan)
 
 
-@dataclass(eq=False)
-class _Worker:
-    """A worker's messages, which it gets one by one."""
-
-    #: None once it has ended and before another takes its place.
-    connection: Connection | None
-    held: Message | None = None
-    waiting: deque[Message] = field(default_factory=deque)
-
-
 class Pool:
     """Works on messages in processes, so that replies come in any order.
 
@@ -109,7 +98,8 @@ class Pool:
         self._starter = starter
         self._lock = threading.Lock()
         self._pending = 0
-        self._replies: list[Message] = []
+        self._is_closed = False
+        self._replies: queue.SimpleQueue[Message | bytes] = queue.SimpleQueue()
         try:
             connections = [starter.start() for _ in range(workers)]
             for connection in connections:
@@ -119,29 +109,32 @@ class Pool:
             if isinstance(error, (EOFError, OSError)):
                 raise RuntimeError("a worker ended before it began; it said why") from error
             raise
-        self._workers = [_Worker(one) for one in connections]
+        self._workers = [_Worker(one, starter) for one in connections]
+        #: One for each worker: it has its next message at once, whatever the server does.
+        self._threads = [
+            threading.Thread(target=self._pass_on, args=(one,), daemon=True)
+            for one in self._workers
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def submit(self, message: Message) -> None:
         """Take a message to a node."""
-        node = message.metadata.dst_node_id
-        worker = self._workers[(node - FIRST_NODE) % len(self._workers)]
         with self._lock:
             self._pending += 1
-            worker.waiting.append(message)
-            self._send_next(worker)
+        node = message.metadata.dst_node_id
+        self._workers[(node - FIRST_NODE) % len(self._workers)].waiting.put(message)
 
     def answers(self, timeout: float) -> list[Message]:
         """Return replies that are there, after waiting for the first."""
+        found = []
+        with contextlib.suppress(queue.Empty):
+            found.append(self._replies.get(timeout=max(0.0, min(timeout, SLICE_SECONDS))))
+            while len(found) < len(self._workers):
+                found.append(self._replies.get_nowait())
         with self._lock:
-            # Of those without a message too: it is seen when one ends.
-            workers = {one.connection: one for one in self._workers if one.connection is not None}
-            seconds = 0.0 if self._replies else max(0.0, min(timeout, SLICE_SECONDS))
-        for connection in wait(list(workers), seconds):
-            self._receive(workers[connection], connection)  # type: ignore[index, arg-type]
-        with self._lock:
-            found, self._replies = self._replies, []
             self._pending -= len(found)
-        return found
+        return [flower.from_bytes(one) if isinstance(one, bytes) else one for one in found]
 
     @property
     def pending(self) -> int:
@@ -150,53 +143,58 @@ class Pool:
 
     def close(self) -> None:
         """End the workers: at once, unless none has anything to do."""
-        at_once, self._pending = self._pending > 0, 0  # a thread that still waits need not
+        self._is_closed = True
         for worker in self._workers:
-            worker.waiting.clear()
-            if not at_once and worker.connection is not None:
-                worker.connection.close()
-        self._starter.close(at_once=at_once)
+            worker.waiting.put(None)
+        self._starter.close(at_once=self._pending > 0)
+        self._pending = 0  # a thread that still waits need not
+        for thread in self._threads:
+            # Not for ever: a program that an app started may hold the other end of a connection.
+            thread.join(SLICE_SECONDS)
 
-    def _receive(self, worker: _Worker, connection: Connection) -> None:
-        """Take a reply from a worker, or notice its end; send it the next message."""
+    def _pass_on(self, worker: _Worker) -> None:
+        while (message := worker.waiting.get()) is not None and not self._is_closed:
+            self._replies.put(worker.answered(message))
+        worker.end()
+
+
+class _Worker:
+    """A worker's messages, which it gets one by one."""
+
+    def __init__(self, connection: Connection, starter: Starter) -> None:
+        self.waiting: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._connection: Connection | None = connection
+        self._starter = starter
+
+    def answered(self, message: Message) -> Message | bytes:
+        """Return the reply, or an error if the process ends or the message cannot be written."""
         try:
-            data = connection.recv_bytes()
+            return self._sent(flower.to_bytes(message)).recv_bytes()
         except (EOFError, OSError):
-            data = b""
-        with self._lock:
-            held, worker.held = worker.held, None
-            if not data:
-                connection.close()
-                worker.connection = None
-                if held is not None:
-                    self._fail(held)
-            self._send_next(worker)
-        if data:  # read while the worker is at the next one
-            self._replies.append(flower.from_bytes(data))
+            self.end()
+            reason = f"the process that worked for node {message.metadata.dst_node_id} ended"
+        except Exception as error:
+            reason = f"the message could not be written: {error}"
+        return flower.error_reply(message.metadata, flower.APP_DIED, reason)
 
-    def _send_next(self, worker: _Worker) -> None:
-        """Send a worker its next message, if it holds none; if it has ended, start another."""
-        while worker.waiting and worker.held is None:
-            message, connection = worker.waiting[0], worker.connection
+    def end(self) -> None:
+        """Cut the connection, so that a process that has nothing to do ends."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _sent(self, data: bytes) -> Connection:
+        if self._connection is not None:
             try:
-                data = flower.to_bytes(message)
-                if connection is None:
-                    connection = self._starter.start()
-                    connection.recv_bytes()  # that it is ready
-                connection.send_bytes(data)
-            except (EOFError, OSError):
-                if worker.connection is not None:
-                    return  # it ended since its last reply, and held nothing: answers() sees that
-                self._fail(worker.waiting.popleft())
-            except Exception as error:
-                self._fail(worker.waiting.popleft(), f"the message could not be written: {error}")
+                self._connection.send_bytes(data)
+            except OSError:  # it ended since its last reply, and held nothing
+                self.end()
             else:
-                worker.connection, worker.held = connection, worker.waiting.popleft()
-
-    def _fail(self, message: Message, reason: str = "") -> None:
-        ended = f"the process that worked for node {message.metadata.dst_node_id} ended"
-        error = flower.error_reply(message.metadata, flower.APP_DIED, reason or ended)
-        self._replies.append(error)
+                return self._connection
+        self._connection = self._starter.start()
+        self._connection.recv_bytes()  # that it is ready
+        self._connection.send_bytes(data)
+        return self._connection
 
 
 def serve(connection: Connection, app: ClientApp, plan: Plan) -> None:
