@@ -6,18 +6,17 @@ the index of Calinski and Harabasz, or with any callable ``score(rows, labels)``
 **Of rows**: scikit-learn's functions. Above 10,000 rows the silhouette, whose cost is quadratic,
 is that of 10,000 rows drawn without replacement by a fixed seed.
 
-**Of counts** :math:`n_i`: exactly what scikit-learn gives for row i copied :math:`n_i` times, in
-closed form, for fractional counts too. With :math:`n_C` the count of cluster C,
+**Of a law** with shares :math:`w_i`: what N rows drawn from it score on average, to leading order,
+in closed form. A drawn row is no copy of its neighbours, so the silhouette is the limit of many
+copies. With :math:`w_C` the share of cluster C,
 
-.. math:: a_i = \frac{\sum_{j \in C(i)} n_j d_{ij}}{n_{C(i)} - 1}, \qquad
-          b_i = \min_{C \ne C(i)} \frac{\sum_{j \in C} n_j d_{ij}}{n_C}, \qquad
-          s = \sum_i \frac{n_i}{n} \frac{b_i - a_i}{\max(a_i, b_i)}.
+.. math:: a_i = \frac{\sum_{j \in C(i)} w_j d_{ij}}{w_{C(i)}}, \qquad
+          b_i = \min_{C \ne C(i)} \frac{\sum_{j \in C} w_j d_{ij}}{w_C}, \qquad
+          s = \sum_i w_i \frac{b_i - a_i}{\max(a_i, b_i)}.
 
-**Of a law** with shares :math:`w_i`: what N rows drawn from it score on average, to leading order.
-A drawn row is no copy of its neighbours, so the silhouette is the limit of many copies (no "- 1"
-above). For Calinski-Harabasz, N draws have on average (N - K) W within clusters and
-N B + (K - 1) W between them (of one variance in all clusters), so it is
-:math:`1 + N B / ((K - 1) W)`. An estimated distribution over codes is such a law.
+For Calinski-Harabasz, N draws have on average (N - K) W within clusters and N B + (K - 1) W between
+them (of one variance in all clusters), so it is :math:`1 + N B / ((K - 1) W)`. An estimated
+distribution over codes is such a law.
 
 A score that is not defined (fewer than two clusters, or as many as rows) is NaN.
 
@@ -156,9 +155,8 @@ class ClusterScore:
             self.clusterer is None
             or "sample_weight" in inspect.signature(self.clusterer.fit_predict).parameters
         )
-        known = not callable(self.score) and takes_weights
-        of_law = _OF_LAW.get(str(self.score)) if known else None
-        if of_law is None:
+        of_law = None if callable(self.score) else _OF_LAW.get(self.score)
+        if of_law is None or not takes_weights:
             return self.of_rows(np.repeat(given, apportion(law, total), axis=0))
         used = law > 0
         given, law = given[used], law[used] / law[used].sum()
@@ -183,48 +181,9 @@ def apportion(shares: ArrayLike, total: int) -> Labels:
     return np.asarray(counts)
 
 
-def silhouette_of_counts(rows: Rows, labels: Labels, counts: ArrayLike) -> float:
-    """Return the mean silhouette of row i taken ``counts[i]`` times.
-
-    Parameters
-    ----------
-    rows : ndarray of float, shape (n, k)
-    labels : ndarray of integers, shape (n,)
-    counts : array_like of float, shape (n,)
-        Not negative. Whole ones give what scikit-learn gives for the copies.
-
-    Returns
-    -------
-    float
-        NaN if fewer than two labels have a count.
-    """
-    return _silhouette(*_counted(rows, labels, counts), itself=1.0)
-
-
-def calinski_harabasz_of_counts(rows: Rows, labels: Labels, counts: ArrayLike) -> float:
-    """Return the Calinski-Harabasz index of row i taken ``counts[i]`` times.
-
-    Parameters are those of :func:`silhouette_of_counts`, and so is what is not defined.
-    """
-    counted = _counted(rows, labels, counts)
-    within, between, clusters = _dispersion(*counted)
-    total = float(counted[2].sum())
-    if not 2 <= clusters < total:
-        return float("nan")
-    # scikit-learn's convention where no cluster has any width
-    return between / within * (total - clusters) / (clusters - 1) if within else 1.0
-
-
-def _counted(rows: Rows, labels: Labels, counts: ArrayLike) -> tuple[Rows, Labels, Rows]:
-    """Return what has a count, and the counts."""
-    weights = np.asarray(counts, dtype=np.float64)
-    used = weights > 0
-    return np.asarray(rows)[used], np.asarray(labels)[used], weights[used]
-
-
-def _silhouette(rows: Rows, labels: Labels, weights: Rows, *, itself: float) -> float:
-    """Weighted mean silhouette; ``itself`` is what a row's own copy counts in its cluster."""
-    member, place = _members(labels, weights)
+def _silhouette_of_law(rows: Rows, labels: Labels, shares: Rows, _: int) -> float:
+    """Return the mean silhouette of ever more copies, so that a row's own does not count."""
+    member, place = _members(labels, shares)
     sizes, squares = member.sum(axis=0), (rows**2).sum(axis=1)
     if len(sizes) < 2:
         return float("nan")
@@ -234,29 +193,28 @@ def _silhouette(rows: Rows, labels: Labels, weights: Rows, *, itself: float) -> 
         part = np.arange(start, min(start + step, len(rows)))
         square = squares[part, None] + squares - 2.0 * rows[part] @ rows.T
         distance = np.sqrt(np.maximum(square, 0.0))
+        own = np.arange(len(part)), place[part]
         # Rounding leaves about 1e-8 where a row meets itself.
-        distance[np.arange(len(part)), part] = 0.0
-        sums = distance @ member
-        own = place[part]
-        others = sums / sizes
-        others[np.arange(len(part)), own] = np.inf
-        b, left = others.min(axis=1), sizes[own] - itself
-        alone = left <= 0
-        a = sums[np.arange(len(part)), own] / np.where(alone, 1.0, left)
+        distance[own[0], part] = 0.0
+        means = distance @ member / sizes
+        a = means[own]
+        means[own] = np.inf
+        b = means.min(axis=1)
         larger = np.maximum(a, b)
-        width = np.where(alone | (larger == 0), 0.0, (b - a) / np.where(larger == 0, 1.0, larger))
-        total += float(weights[part] @ width)
-    return total / float(weights.sum())
+        width = np.divide(b - a, larger, out=np.zeros_like(larger), where=larger > 0)
+        total += float(shares[part] @ width)
+    return total / float(shares.sum())
 
 
-def _dispersion(rows: Rows, labels: Labels, weights: Rows) -> tuple[float, float, int]:
-    """Weighted sums of squares within and between clusters, and how many clusters there are."""
-    member, place = _members(labels, weights)
-    sizes, mean = member.sum(axis=0), weights @ rows / weights.sum()
+def _calinski_harabasz_of_law(rows: Rows, labels: Labels, shares: Rows, total: int) -> float:
+    member, place = _members(labels, shares)
+    sizes, mean = member.sum(axis=0), shares @ rows / shares.sum()
+    if len(sizes) < 2:
+        return float("nan")
     centres = member.T @ rows / sizes[:, None]
-    within = weights @ ((rows - centres[place]) ** 2).sum(axis=1)
-    between = sizes @ ((centres - mean) ** 2).sum(axis=1)
-    return float(within), float(between), len(sizes)
+    within = float(shares @ ((rows - centres[place]) ** 2).sum(axis=1))
+    between = float(sizes @ ((centres - mean) ** 2).sum(axis=1))
+    return 1.0 + total * between / ((len(sizes) - 1) * within) if within else float("inf")
 
 
 def _members(labels: Labels, weights: Rows) -> tuple[Rows, Labels]:
@@ -284,13 +242,6 @@ def _calinski_harabasz_of_rows(rows: Rows, labels: Labels) -> float:
     return float(calinski_harabasz_score(rows, labels)) if _is_defined(labels) else float("nan")
 
 
-def _calinski_harabasz_of_law(rows: Rows, labels: Labels, shares: Rows, total: int) -> float:
-    within, between, clusters = _dispersion(rows, labels, shares)
-    if clusters < 2:
-        return float("nan")
-    return float(1.0 + total * between / ((clusters - 1) * within)) if within else float("inf")
-
-
 def _is_defined(labels: Labels) -> bool:
     return 2 <= len(np.unique(labels)) < len(labels)
 
@@ -311,7 +262,7 @@ _OF_ROWS: dict[str, Score] = {
 }
 #: The same of a law; a score that is not here is given copies of rows.
 _OF_LAW: dict[str, Callable[[Rows, Labels, Rows, int], float]] = {
-    SILHOUETTE_SCORE: lambda rows, labels, shares, _: _silhouette(rows, labels, shares, itself=0.0),
+    SILHOUETTE_SCORE: _silhouette_of_law,
     CALINSKI_HARABASZ_SCORE: _calinski_harabasz_of_law,
 }
 
@@ -579,8 +530,11 @@ def score_trust(
     return ScoreTrust(proxy_score, true_score, recovery, error)
 
 
-def confidence(rows: NDArray[np.float64], shares: Shares | None = None) -> float:
-    """Return how far rows are from uniform: mean largest entry, 1/k scaled to 0 and 1 to 1.
+def warn_if_near_uniform(rows: NDArray[np.float64], shares: Shares | None = None) -> None:
+    """Warn if a model is too unsure for its clusters to mean anything.
+
+    Its confidence is the mean largest entry, with 1/k scaled to 0 and 1 to 1. For ten classes a
+    mean below 0.28 is too little.
 
     Parameters
     ----------
@@ -589,18 +543,8 @@ def confidence(rows: NDArray[np.float64], shares: Shares | None = None) -> float
     shares : array_like of float, shape (n,), optional
         How often each row occurs; once each by default.
     """
-    classes = int(rows.shape[1])
-    top = float(np.average(rows.max(axis=1), weights=shares))
-    return (top - 1.0 / classes) / (1.0 - 1.0 / classes)
-
-
-def warn_if_near_uniform(rows: NDArray[np.float64], shares: Shares | None = None) -> None:
-    """Warn if a model is too unsure for its clusters to mean anything.
-
-    For ten classes that is a mean largest probability below 0.28. Parameters are those of
-    :func:`confidence`.
-    """
-    found = confidence(rows, shares)
+    even = 1.0 / rows.shape[1]
+    found = (float(np.average(rows.max(axis=1), weights=shares)) - even) / (1.0 - even)
     if found < LEAST_CONFIDENCE:
         warnings.warn(
             f"the model is near uniform (confidence {found:.2f} of 1): its clusters are hardly "

@@ -37,10 +37,8 @@ from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 from flower_ldp.mechanisms.random import INDEX_BITS, WEIGHT_BITS, ExactLookup
 from flower_ldp.privacy import as_fraction
 from flower_ldp.strategies import evaluation_scores as scores
-from tests.extras import extra
 from tests.unit.mechanisms.topk_cases import DTYPES
-
-metrics = extra("sklearn.metrics")
+from tests.unit.strategies.test_scores import of_ever_more_copies
 
 
 class Recorder(RandomSource):
@@ -325,8 +323,9 @@ def test_a_silhouette_of_many_pieces_is_scikit_learns() -> None:
     given = np.random.default_rng(5).dirichlet(np.full(4, 0.3), 1_500)
     assert len(given) > 3 * (scores._BLOCK // len(given))
     labels = given.argmax(axis=1)
-    found = scores.silhouette_of_counts(given, labels, np.ones(len(given)))
-    assert found == pytest.approx(metrics.silhouette_score(given, labels), rel=1e-9)
+    found = scores.ClusterScore().of_law(given, np.full(1_500, 1 / 1_500), 1_500)
+    wanted = of_ever_more_copies(scores.SILHOUETTE_SCORE, given, labels)
+    assert found == pytest.approx(wanted, rel=1e-9)
 
 
 def test_nearest_centers_in_many_pieces_are_the_nearest() -> None:
