@@ -6,21 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from flower_ldp import config
 from flower_ldp.cli.output import File, Report, command, group
 from flower_ldp.cli.plan_costs import laplace_noise, named, price
-from flower_ldp.config import (
-    SECTIONS,
-    CodewordConfig,
-    DPEncryptConfig,
-    EncryptConfig,
-    SignDSConfig,
-    UnsupervisedConfig,
-    UpdateSection,
-    load_config,
-    load_dpsgd_config,
-    load_label_config,
-    load_split_config,
-)
 from flower_ldp.errors import ConfigError
 from flower_ldp.facts import Fact, note, shown
 from flower_ldp.mechanisms.labels import reports_are_labels
@@ -42,14 +30,15 @@ app = group(*_EXAMPLES)
 def _parameters(section: Section, key: str = "parameters") -> list[Fact]:
     """Return the fields of a section, as in the file or by default; those of all kinds last."""
     fields = section.model_dump()
-    fields.update({name: fields.pop(name) for name in UpdateSection.model_fields if name in fields})
+    shared = config.UpdateSection.model_fields
+    fields = {name: fields[name] for name in sorted(fields, key=shared.__contains__)}
     return [Fact(key, fields), *(note(name, shown(value)) for name, value in fields.items())]
 
 
 def encrypt(file: Path, report: Report) -> None:
     """Answer for training by private updates, and for protected evaluation."""
-    config = load_config(file)
-    chosen, section = config.encrypt, config.encrypt.training()
+    whole = config.load_config(file)
+    chosen, section = whole.encrypt, whole.encrypt.training()
     kind, evaluation = chosen.encrypt_train_type, chosen.privacy_eval_type
     report.facts.update(encrypt_train_type=kind, privacy_eval_type=evaluation, mechanism=None)
     report.line(f"{file}: {kind}")
@@ -67,20 +56,20 @@ def encrypt(file: Path, report: Report) -> None:
     if kind == "NOT_ENCRYPT":
         report.warn(f"{kind}: the file asks for no protection in training")
     if evaluation == "LAPLACE":
-        _evaluation(chosen, config.unsupervised, report)
+        _evaluation(chosen, whole.unsupervised, report)
 
 
-def _reports(section: UpdateSection) -> list[Fact]:
+def _reports(section: config.UpdateSection) -> list[Fact]:
     """Say what a report is for models of some sizes, and what the server does with them."""
-    if isinstance(section, DPEncryptConfig):
+    if isinstance(section, config.DPEncryptConfig):
         return section.mechanism().describe()
     found = []
-    if isinstance(section, SignDSConfig):
+    if isinstance(section, config.SignDSConfig):
         few = f"{100 * section.sign_min_participation:.6g} % of the clients are asked"
         learned = ("learned", f", but sign_global_lr where less than {few}")
         step, more = ("fixed", "") if section.magnitude() is None else learned
         found.append(Fact("step", step, "step", more))
-    if isinstance(section, SignDSConfig | CodewordConfig):
+    if isinstance(section, config.SignDSConfig | config.CodewordConfig):
         optimizer = section.server_optimizer()
         found.append(Fact("server_optimizer", optimizer and optimizer.describe(), "optimizer"))
         part = section.subspace
@@ -92,7 +81,9 @@ def _reports(section: UpdateSection) -> list[Fact]:
     return found
 
 
-def _evaluation(chosen: EncryptConfig, asked: UnsupervisedConfig, report: Report) -> None:
+def _evaluation(
+    chosen: config.EncryptConfig, asked: config.UnsupervisedConfig, report: Report
+) -> None:
     laplace = chosen.laplace_eval
     metrics = laplace.metric_mechanisms()
     scalars = (event for metric in metrics.values() for event in metric.events())
@@ -112,7 +103,7 @@ def _evaluation(chosen: EncryptConfig, asked: UnsupervisedConfig, report: Report
 
 def dpsgd(file: Path, report: Report) -> None:
     """Answer for DP-SGD on a client's own data."""
-    chosen = load_dpsgd_config(file)
+    chosen = config.load_dpsgd_config(file)
     spent = PrivacySpent(Unit.EXAMPLE, chosen.epsilon, chosen.delta)
     report.line(f"{file}: DP-SGD on a client's own data")
     report.tell(
@@ -126,7 +117,7 @@ def dpsgd(file: Path, report: Report) -> None:
 
 def label_dp(file: Path, report: Report) -> None:
     """Answer for label privacy."""
-    chosen = load_label_config(file)
+    chosen = config.load_label_config(file)
     stages = chosen.stages()
     first, keep = stages.mechanisms[0], stages.mechanisms[0].keep_probability
     single = reports_are_labels(first)
@@ -154,7 +145,7 @@ def label_dp(file: Path, report: Report) -> None:
 
 def embedding_dp(file: Path, report: Report) -> None:
     """Answer for split learning: its embeddings and its labels."""
-    chosen = load_split_config(file).embedding_dp
+    chosen = config.load_split_config(file).embedding_dp
     mechanism = chosen.mechanism()
     release = PrivacySpent(Unit.EXAMPLE, float(mechanism.record_epsilon))
     training = PrivacySpent(Unit.EXAMPLE, chosen.epochs * release.epsilon)
@@ -201,11 +192,11 @@ def check(report: Report, file: File) -> None:
         The configuration.
     """
     names = section_names(file)
-    kind = next((kind for kind in SECTIONS if kind in names), None)
+    kind = next((kind for kind in config.SECTIONS if kind in names), None)
     if kind is None and "budgets" in names and "data_id" in names:
         raise ConfigError(f"{file}: is a data owner's policy: flower-ldp policy check {file}")
     if kind is None:
-        raise ConfigError(f"{file}: has none of the sections {', '.join(SECTIONS)}")
+        raise ConfigError(f"{file}: has none of the sections {', '.join(config.SECTIONS)}")
     report.facts["kind"] = kind
     with report.warnings_of(NoProtectionWarning):
         ANSWERS[kind](file, report)

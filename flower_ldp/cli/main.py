@@ -7,7 +7,7 @@ the brackets of an interval for markup.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Any
 
 import click
 import typer
@@ -39,6 +39,11 @@ STOPPED = 130
 
 class _Commands(TyperGroup):
     """The commands by their names, none of which is loaded for another or for the help."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        told = {"message": "%(prog)s %(version)s", "help": "Print the version."}
+        click.version_option(__version__, prog_name="flower-ldp", **told)(self)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -72,24 +77,6 @@ app = group(
     help="Plan, limit and check what clients release under local differential privacy.",
     cls=_Commands,
 )
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"flower-ldp {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def main(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", help="Print the version.", callback=_print_version, is_eager=True
-        ),
-    ] = False,
-) -> None:
-    """Run before each command; the options act by themselves."""
 
 
 def run() -> None:

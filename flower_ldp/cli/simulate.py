@@ -17,20 +17,13 @@ from typing import Annotated, Any
 
 import typer
 
+from flower_ldp import simulation
 from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import Report, command, single
 from flower_ldp.errors import ConfigError, LdpError
 from flower_ldp.policy import load_policy
 from flower_ldp.policy.files import ENVIRONMENT_VARIABLE, no_environment
 from flower_ldp.refusals import HINTS
-from flower_ldp.simulation import (
-    Faults,
-    Federation,
-    find_federation,
-    load_folder,
-    read_settings,
-    run_in_process,
-)
 from flower_ldp.strategies import RunStopped
 
 app = single()
@@ -102,13 +95,13 @@ class Simulation:
             If the folder, a setting or the policy cannot be used.
         """
         federation = self._federation(report)
-        settings = read_settings(self.run_config or [])
-        own, faults = read_settings(self.node_config or []), _faults(self.faults or [])
+        settings = simulation.read_settings(self.run_config or [])
+        own, faults = simulation.read_settings(self.node_config or []), _faults(self.faults or [])
         if taken := own.keys() & {"partition-id", "num-partitions"}:
             raise ConfigError(f"{min(taken)} is given to each node and cannot be set for all")
         with _surroundings(federation, self.policy, report):
             try:
-                app = load_folder(self.app_dir, settings)
+                app = simulation.load_folder(self.app_dir, settings)
             except ConfigError:
                 raise
             except (Exception, SystemExit) as error:
@@ -119,7 +112,7 @@ class Simulation:
             begun = time.monotonic()
             outcomes: Counter[str] = Counter()
             try:
-                run_in_process(
+                simulation.run_in_process(
                     app.server,
                     app.client,
                     federation.nodes,
@@ -147,32 +140,36 @@ class Simulation:
         report.facts["seconds"] = round(seconds, 3)
         report.line(f"ran {seconds:.1f} s, {federation.nodes:,} nodes ({federation.source})")
 
-    def _federation(self, report: Report) -> Federation:
-        found = find_federation(self.app_dir, self.superlink, self.federation_config or [])
+    def _federation(self, report: Report) -> simulation.Federation:
+        found = simulation.find_federation(
+            self.app_dir, self.superlink, self.federation_config or []
+        )
         if found.unused:
             names = ", ".join(found.unused)
             report.warn(f"{found.source}: {names}: about Flower's engine, and not used here")
         if self.nodes is not None:
-            return Federation(self.nodes, "--nodes", found.verbose)
+            return simulation.Federation(self.nodes, "--nodes", found.verbose)
         if found.source == "Flower's default":
             report.warn(f"nothing says how many nodes: {found.nodes}, as flwr run; --nodes says it")
         return found
 
 
-def _faults(items: Sequence[str]) -> Faults | None:
-    found = read_settings(items)
-    names = {one.name.replace("_", "-") for one in fields(Faults)} - {"schedule", "plan"}
+def _faults(items: Sequence[str]) -> simulation.Faults | None:
+    found = simulation.read_settings(items)
+    names = {one.name.replace("_", "-") for one in fields(simulation.Faults)} - {"schedule", "plan"}
     if unknown := found.keys() - names:
         raise ConfigError(f"--faults has {', '.join(sorted(names))}, got {', '.join(unknown)}")
     try:
         given: Any = {name.replace("-", "_"): value for name, value in found.items()}
-        return replace(Faults(), **given) if found else None
+        return replace(simulation.Faults(), **given) if found else None
     except (TypeError, ValueError) as error:
         raise ConfigError(f"--faults: {error}") from error
 
 
 @contextmanager
-def _surroundings(federation: Federation, policy: Path | None, report: Report) -> Iterator[None]:
+def _surroundings(
+    federation: simulation.Federation, policy: Path | None, report: Report
+) -> Iterator[None]:
     """Give the app what the engine would: a level of Flower's log, and the policy's variable.
 
     What it prints is kept off stdout where that is for one JSON object.
