@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flower_ldp.cli.apps import Kind, texts
+from flower_ldp.cli.apps import texts
 from flower_ldp.extensions.loading import read_distribution
 
 NAME, DISTRIBUTION, VERSION = "one_bit", "one-bit", "0.1.0"
 INFORMATION = f"one_bit-{VERSION}.dist-info"
 #: What ``flower-ldp new --kind mechanism`` writes.
-TEMPLATE = texts("one-bit", Kind.MECHANISM, "ward-7")
+TEMPLATE = texts("one-bit", "mechanism", "ward-7")
 ENTRY = f"[flower_ldp.mechanisms]\n{NAME} = one_bit.mechanism:extension\n"
 
 

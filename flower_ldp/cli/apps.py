@@ -12,11 +12,10 @@ import re
 import shlex
 import shutil
 import tomllib
-from enum import StrEnum
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
@@ -132,30 +131,22 @@ def extension_digest(
         )
 
 
-class Kind(StrEnum):
-    """What of the clients' data is protected, and by what; a mechanism is no app."""
-
-    CODEWORD = "codeword"
-    SIGNDS = "signds"
-    LABELS = "labels"
-    SPLIT = "split"
-    MECHANISM = "mechanism"
-
-
+#: What of the clients' data is protected, and by what; a mechanism is no app.
+Kind: TypeAlias = Literal["codeword", "signds", "labels", "split", "mechanism"]
 #: Nodes of each kind's simulations, and classes and features of its made-up data. SignDS chooses
 #: among the largest changes: fewer than fifty of them are few.
-_SIZES = {
-    Kind.CODEWORD: ("100", "3, 8"),
-    Kind.SIGNDS: ("100", "8, 25"),
-    Kind.LABELS: ("10", "3, 8"),
-    Kind.SPLIT: ("2", ""),
-    Kind.MECHANISM: ("", ""),
+_SIZES: dict[Kind, tuple[str, str]] = {
+    "codeword": ("100", "3, 8"),
+    "signds": ("100", "8, 25"),
+    "labels": ("10", "3, 8"),
+    "split": ("2", ""),
+    "mechanism": ("", ""),
 }
 
 
 @command(new, "new", "flower-ldp new my-app --kind labels")
 def write_app(
-    report: Report, folder: App, kind: Kind = Kind.CODEWORD, publisher: str = "your-name"
+    report: Report, folder: App, kind: Kind = "codeword", publisher: str = "your-name"
 ) -> None:
     """Write an app that trains on made-up data, with a policy for simulations.
 
@@ -186,10 +177,10 @@ def write_app(
         shutil.rmtree(folder, ignore_errors=True)
         raise
     start = f"cd {shlex.quote(str(folder))} && python -m pytest"
-    if kind is not Kind.MECHANISM:
+    if kind != "mechanism":
         words = ["flower-ldp", "simulate", str(folder), "--nodes", _SIZES[kind][0]]
         start = shlex.join([*words, "--policy", str(folder / _POLICY)])
-    report.facts.update(folder=str(folder), kind=kind.value, files=sorted(found), start=start)
+    report.facts.update(folder=str(folder), kind=kind, files=sorted(found), start=start)
     report.line(f"{folder}: {len(found)} files. Run it:")
     report.line(f"  {start}")
 
@@ -207,14 +198,14 @@ def texts(name: str, kind: Kind, publisher: str) -> dict[str, str]:
         letters = "a letter, then letters, digits and hyphens, 32 at most"
         raise ConfigError(f"{name!r} is no name of an app: {letters}")
     package = name.replace("-", "_").lower()
-    if kind is Kind.MECHANISM and (complaint := name_complaint(package)):
+    if kind == "mechanism" and (complaint := name_complaint(package)):
         raise ConfigError(complaint)
     if not package.isidentifier() or iskeyword(package) or find_spec(package) is not None:
         raise ConfigError(f"an app named {name} would hide the module {package}: choose another")
     if not _PUBLISHER.fullmatch(publisher):
         raise ConfigError(f"{publisher!r} is no publisher: letters, digits, '-', '_' and '.'")
     # Those of this kind alone at last.
-    own = [kind] if kind is Kind.MECHANISM else ["app", kind]
+    own = [kind] if kind == "mechanism" else ["app", kind]
     folders = [_HERE / "templates" / part for part in ("any", *own)]
     found = {
         template.relative_to(folder).as_posix().removesuffix(".txt"): template.read_text("utf-8")
@@ -230,6 +221,6 @@ def texts(name: str, kind: Kind, publisher: str) -> dict[str, str]:
     project = tomllib.loads(filled(found["pyproject.toml"]))["project"]
     places |= {"SHAPE": shape, "DESCRIPTION": project["description"]}
     found = {path.replace("PACKAGE", package): filled(text) for path, text in found.items()}
-    if kind is not Kind.MECHANISM:
+    if kind != "mechanism":
         found[_POLICY] = (_HERE / "samples" / _POLICY).read_text(encoding="utf-8")
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from flower_ldp import config
 from flower_ldp.cli.output import File, Report, command, group
@@ -35,10 +36,9 @@ def _parameters(section: Section, key: str = "parameters") -> list[Fact]:
     return [Fact(key, fields), *(note(name, shown(value)) for name, value in fields.items())]
 
 
-def encrypt(file: Path, report: Report) -> None:
+def encrypt(file: Path, read: config.TrainConfig, report: Report) -> None:
     """Answer for training by private updates, and for protected evaluation."""
-    whole = config.load_config(file)
-    chosen, section = whole.encrypt, whole.encrypt.training()
+    chosen, section = read.encrypt, read.encrypt.training()
     kind, evaluation = chosen.encrypt_train_type, chosen.privacy_eval_type
     report.facts.update(encrypt_train_type=kind, privacy_eval_type=evaluation, mechanism=None)
     report.line(f"{file}: {kind}")
@@ -56,7 +56,7 @@ def encrypt(file: Path, report: Report) -> None:
     if kind == "NOT_ENCRYPT":
         report.warn(f"{kind}: the file asks for no protection in training")
     if evaluation == "LAPLACE":
-        _evaluation(chosen, whole.unsupervised, report)
+        _evaluation(chosen, read.unsupervised, report)
 
 
 def _reports(section: config.UpdateSection) -> list[Fact]:
@@ -101,9 +101,8 @@ def _evaluation(
     )
 
 
-def dpsgd(file: Path, report: Report) -> None:
+def dpsgd(file: Path, chosen: config.DPSGDConfig, report: Report) -> None:
     """Answer for DP-SGD on a client's own data."""
-    chosen = config.load_dpsgd_config(file)
     spent = PrivacySpent(Unit.EXAMPLE, chosen.epsilon, chosen.delta)
     report.line(f"{file}: DP-SGD on a client's own data")
     report.tell(
@@ -115,9 +114,8 @@ def dpsgd(file: Path, report: Report) -> None:
     )
 
 
-def label_dp(file: Path, report: Report) -> None:
+def label_dp(file: Path, chosen: config.LabelDPConfig, report: Report) -> None:
     """Answer for label privacy."""
-    chosen = config.load_label_config(file)
     stages = chosen.stages()
     first, keep = stages.mechanisms[0], stages.mechanisms[0].keep_probability
     single = reports_are_labels(first)
@@ -143,9 +141,9 @@ def label_dp(file: Path, report: Report) -> None:
     )
 
 
-def embedding_dp(file: Path, report: Report) -> None:
+def embedding_dp(file: Path, read: config.SplitConfig, report: Report) -> None:
     """Answer for split learning: its embeddings and its labels."""
-    chosen = config.load_split_config(file).embedding_dp
+    chosen = read.embedding_dp
     mechanism = chosen.mechanism()
     release = PrivacySpent(Unit.EXAMPLE, float(mechanism.record_epsilon))
     training = PrivacySpent(Unit.EXAMPLE, chosen.epochs * release.epsilon)
@@ -171,7 +169,7 @@ def embedding_dp(file: Path, report: Report) -> None:
 
 
 #: What answers for a file of each of the kinds in ``config.SECTIONS``.
-ANSWERS: dict[str, Callable[[Path, Report], None]] = {
+ANSWERS: dict[str, Callable[[Path, Any, Report], None]] = {
     "encrypt": encrypt,
     "dpsgd": dpsgd,
     "label_dp": label_dp,
@@ -199,4 +197,4 @@ def check(report: Report, file: File) -> None:
         raise ConfigError(f"{file}: has none of the sections {', '.join(config.SECTIONS)}")
     report.facts["kind"] = kind
     with report.warnings_of(NoProtectionWarning):
-        ANSWERS[kind](file, report)
+        ANSWERS[kind](file, config.SECTIONS[kind](file), report)

@@ -250,8 +250,8 @@ def mindspore(report: Report, file: File, rounds: Rounds = 1) -> None:
     rounds
         Rounds, each of which asks the client.
     """
-    with warnings.catch_warnings():  # what protects nothing is said below
-        warnings.simplefilter("ignore", NoProtectionWarning)
+    # What protects nothing is said below.
+    with warnings.catch_warnings(action="ignore", category=NoProtectionWarning):
         chosen = load_config(file).encrypt
     kind, section = chosen.encrypt_train_type, chosen.training()
     report.facts.update(software="MindSpore Federated", encrypt_train_type=kind, rounds=rounds)

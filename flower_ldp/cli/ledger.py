@@ -12,10 +12,9 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from enum import Enum
 from glob import escape
 from pathlib import Path
-from typing import Annotated, Any, TextIO, TypeAlias
+from typing import Annotated, Any, Literal, TextIO, TypeAlias
 
 import typer
 
@@ -63,16 +62,12 @@ def create(report: Report, file: File) -> None:
 command(app, "show", "flower-ldp ledger show privacy-ledger.sqlite --last 20")(show)
 
 
-class Format(str, Enum):
-    """How an export is written."""
-
-    JSONL = "jsonl"
-    CSV = "csv"
-
-
 @command(app, "export", "flower-ldp ledger export privacy-ledger.sqlite | jq .epsilon")
 def export(
-    report: Report, file: File, format: Format = Format.JSONL, output: Path | None = None
+    report: Report,
+    file: File,
+    format: Literal["jsonl", "csv"] = "jsonl",
+    output: Path | None = None,
 ) -> None:
     """Write every charge, one row for each mechanism; amounts are exact decimals.
 
@@ -85,7 +80,7 @@ def export(
     output
         Write to this file, whole or not at all, with mode 0600; else to stdout.
     """
-    as_csv = format is Format.CSV
+    as_csv = format == "csv"
     if output is None:
         if report.as_json:
             raise typer.BadParameter("--json needs --output: the rows themselves go to stdout")
@@ -103,7 +98,7 @@ def export(
         raise wrong("--output", f"{output} is no regular file; without it rows go to stdout")
     with look_into(file) as ledger, working(f"writing {output}"):
         rows = to_file(ledger.export(), as_csv, output)
-    report.facts.update(output=str(output), format=format.value, rows=rows)
+    report.facts.update(output=str(output), format=format, rows=rows)
     report.line(f"{output}: {rows:,} rows")
 
 

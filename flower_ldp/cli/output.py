@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 import typer
@@ -147,6 +147,9 @@ def _option(name: str, hint: Any, told: str) -> Any:
     if bounded is None and marks:
         info = copy(marks[0])
     info.help = told if bounded is None else f"{told} In {bounded.interval}."
+    choice = next((one for one in (kind, *get_args(kind)) if get_origin(one) is Literal), None)
+    if choice is not None:  # which typer itself knows since 0.19 alone
+        info.click_type = click.Choice(get_args(choice))
     # A file that cannot be read is for the command to judge, as one that is not there: click would
     # call it wrong usage.
     info.readable = False
@@ -271,8 +274,7 @@ class Report:
     @contextmanager
     def warnings_of(self, category: type[Warning]) -> Iterator[None]:
         """State the warnings that the body gives, each once."""
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", category)
+        with warnings.catch_warnings(record=True, action="always", category=category) as caught:
             try:
                 yield
             finally:

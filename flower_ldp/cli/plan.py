@@ -8,8 +8,7 @@ neither rounds nor an epsilon; anything else is ``plan signds``.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import click
 from typer.core import TyperGroup
@@ -30,13 +29,6 @@ from flower_ldp.yaml_source import in_one_line
 
 #: The fields of a plan of private training in a policy.
 _POLICY_FIELDS = ("rounds", "steps", "rate", "noise", "clip")
-
-
-class Mechanism(str, Enum):
-    """What ``plan advice --mechanism`` takes."""
-
-    signds = "signds"
-    codeword = "codeword"
 
 
 @dataclass(frozen=True)
@@ -67,11 +59,11 @@ class AdviceAsked:
     total_epsilon: float
     answers_per_client: int | None = None
     rounds: int | None = None
-    mechanism: Mechanism | None = None
+    mechanism: Literal["signds", "codeword"] | None = None
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
-        kinds = {None: None, Mechanism.signds: SignDS, Mechanism.codeword: Codeword}
+        kinds = {None: None, "signds": SignDS, "codeword": Codeword}
         asked: dict[str, Any] = {**vars(self), "mechanism": kinds[self.mechanism]}
         advice = advise(weights=asked.pop("params"), **asked)
         total = PrivacySpent(Unit.CLIENT, advice.total_epsilon)

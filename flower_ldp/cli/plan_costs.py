@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, TypeAlias
 
-from flower_ldp.accounting.composition import totals
+from flower_ldp.accounting.composition import Totals, totals
 from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import Report
 from flower_ldp.facts import Fact, keyed, note, number
@@ -119,12 +119,12 @@ def composed(
     """
     planned = [replace(event, count=event.count * rounds) for event in events]
     one, pure = compose(events)[Unit.CLIENT], compose(planned)[Unit.CLIENT]
-    by_loss, smaller, told = None, pure, ""
+    found, told = Totals(pure, None), ""
     try:
         found = totals(planned, delta=delta)[Unit.CLIENT]
-        by_loss, smaller = found.approximate, found.smaller
     except ModuleNotFoundError as error:
         report.warn(str(error))
+    by_loss, smaller = found.approximate, found.smaller
     if by_loss is not None:
         gain = "" if by_loss.epsilon < pure.epsilon else "no less: "
         at = f"{gain}{number(by_loss.epsilon)}, delta {delta:g}"

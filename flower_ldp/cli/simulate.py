@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, fields, replace
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -27,14 +26,6 @@ from flower_ldp.refusals import HINTS
 from flower_ldp.strategies import RunStopped
 
 app = single()
-
-
-class Contexts(str, Enum):
-    """Where a node's state is between two messages."""
-
-    MEMORY = "memory"
-    DISK = "disk"
-    DROP = "drop"
 
 
 @command(app, "simulate", "flower-ldp simulate my-app --nodes 50 --policy simulation_policy.yaml")
@@ -83,7 +74,7 @@ class Simulation:
     policy: Path | None = None
     workers: Annotated[int, Bounded("[1, inf)")] = 1
     strict: Annotated[bool, typer.Option("--strict/--fast")] = True
-    contexts: Contexts = Contexts.MEMORY
+    contexts: Literal["memory", "disk", "drop"] = "memory"
     faults: list[str] | None = None
 
     def answer(self, report: Report) -> None:
@@ -119,7 +110,7 @@ class Simulation:
                     run_config=app.run_config,
                     node_config=own,
                     strict=self.strict,
-                    contexts=self.contexts.value,
+                    contexts=self.contexts,
                     workers=self.workers,
                     faults=faults,
                     outcomes=outcomes,
