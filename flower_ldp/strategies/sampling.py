@@ -21,7 +21,7 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,97 +45,44 @@ MOST_ANSWERS = 1_000_000
 _log = logging.getLogger("flwr")
 
 
-class AskedFile:
-    """How often each node was asked, as JSON on disk.
+def _read(path: Path, most: int) -> Counter[int]:
+    """Return how often each node was asked; of none if there is no file.
 
     Parameters
     ----------
-    path : path-like
-        Of the file. What a link leads to is read and written, and the link stays.
-    times : int
+    path : Path
+        Of the file.
+    most : int
         How often a client is asked at most.
 
     Raises
     ------
     ConfigError
-        If ``path`` is a link that leads to nothing: a store that is away is no new run.
+        If it is no such file, or of another number of answers.
     """
-
-    def __init__(self, path: str | Path, times: int) -> None:
-        named = Path(path)
-        if named.is_symlink() and not named.exists():
-            raise ConfigError(f"{named} is a link that leads to nothing")
-        self._path = Path(os.path.realpath(named))
-        self._times = times
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other servers from choosing.
-
-        Raises
-        ------
-        OSError
-            If the folder is missing or has no locks, or another server keeps the lock.
-        """
-        if not self._path.parent.is_dir():  # the lock would make it
-            raise FileNotFoundError(f"no folder {self._path.parent} for {self._path.name}")
-        # Of its own for each call: threads exclude each other too.
-        lock = FileLock(f"{self._path}.lock", timeout=_WAIT_SECONDS, is_singleton=False)
-        try:
-            acquired = lock.acquire()
-        except NotImplementedError as error:
-            raise OSError(f"the file system of {self._path.parent} has no locks") from error
-        with acquired:
-            yield
-
-    def read(self) -> Counter[int]:
-        """Return how often each node was asked; of none if there is no file.
-
-        Raises
-        ------
-        ConfigError
-            If it is no such file, or of another number of answers.
-        """
-        path = self._path
-        if not path.exists():
-            return Counter()
-        if not path.is_file():
-            raise ConfigError(f"{path} is no file")
-        try:
-            body = json.loads(path.read_text("ascii"), object_pairs_hook=_different)
-            kind, of, asked = body["kind"], body["answers-per-client"], body["asked"]
-            counts = {name: (int(name), times) for name, times in asked.items()}
-        except _UNREADABLE as error:
-            raise ConfigError(f"{path} is no record of who was asked: {error}") from error
-        if kind != _KIND or type(of) is not int or of != self._times:
+    if not path.exists():
+        return Counter()
+    if not path.is_file():
+        raise ConfigError(f"{path} is no file")
+    try:
+        body = json.loads(path.read_text("ascii"), object_pairs_hook=_different)
+        kind, of, asked = body["kind"], body["answers-per-client"], body["asked"]
+        counts = {name: (int(name), times) for name, times in asked.items()}
+    except _UNREADABLE as error:
+        raise ConfigError(f"{path} is no record of who was asked: {error}") from error
+    if kind != _KIND or type(of) is not int or of != most:
+        raise ConfigError(
+            f"{path} is of a run that asks each client {quoted(of)} times, and this one asks "
+            f"{most}: another run needs another file"
+        )
+    for name, (node, times) in counts.items():
+        # A node that is written in two ways would be asked twice.
+        if str(node) != name or type(times) is not int or not 0 <= times <= most:
             raise ConfigError(
-                f"{path} is of a run that asks each client {quoted(of)} times, and this one asks "
-                f"{self._times}: another run needs another file"
+                f"{path} is no record of who was asked: node {quoted(name)}, "
+                f"{quoted(times)} of 0 to {most} times"
             )
-        for name, (node, times) in counts.items():
-            # A node that is written in two ways would be asked twice.
-            if str(node) != name or type(times) is not int or not 0 <= times <= self._times:
-                raise ConfigError(
-                    f"{path} is no record of who was asked: node {quoted(name)}, "
-                    f"{quoted(times)} of 0 to {self._times} times"
-                )
-        return Counter(dict(counts.values()))
-
-    def write(self, asked: Mapping[int, int]) -> None:
-        """Have these numbers on disk, in place of those that are there.
-
-        Raises
-        ------
-        OSError
-            If they cannot be written. The old ones are then there.
-        """
-        body = {
-            "kind": _KIND,
-            "answers-per-client": self._times,
-            "asked": {str(node): times for node, times in sorted(asked.items())},
-        }
-        with replacing(self._path) as file:
-            file.write(json.dumps(body).encode("ascii"))
+    return Counter(dict(counts.values()))
 
 
 def _different(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -160,7 +107,7 @@ class ClientPool:
         JSON file that remembers who was asked, written before they are. A server that begins
         again with it goes on with those who are left, also while the old one still runs: both
         read it again before they choose, under a lock (``NAME.lock`` beside it). Its folder
-        exists.
+        exists. What a link leads to is read and written, and the link stays.
 
     Raises
     ------
@@ -180,9 +127,14 @@ class ClientPool:
     def __init__(self, answers_per_client: int = 1, checkpoint: str | Path | None = None) -> None:
         check_in(f"[1, {MOST_ANSWERS}]", "answers_per_client", answers_per_client, int)
         self.answers_per_client = answers_per_client
-        self._file = None if checkpoint is None else AskedFile(checkpoint, answers_per_client)
-        self._asked = Counter[int]() if self._file is None else self._file.read()
-        self._refused = Counter[int]()
+        self._asked, self._refused = Counter[int](), Counter[int]()
+        self._path: Path | None = None
+        if checkpoint is not None:
+            named = Path(checkpoint)
+            if named.is_symlink() and not named.exists():  # a store that is away is no new run
+                raise ConfigError(f"{named} is a link that leads to nothing")
+            self._path = Path(os.path.realpath(named))
+            self._asked = _read(self._path, answers_per_client)
 
     def left(self, nodes: Iterable[int]) -> list[int]:
         """Return the nodes that may be asked once more, in ascending order."""
@@ -245,17 +197,40 @@ class ClientPool:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Keep other pools of the same checkpoint from choosing, and know what they chose."""
-        if self._file is None:
+        """Keep other pools of the same checkpoint from choosing, and know what they chose.
+
+        Raises
+        ------
+        OSError
+            If the folder is missing or has no locks, or another server keeps the lock.
+        """
+        path = self._path
+        if path is None:
             yield
             return
-        with self._file.held():
-            self._asked |= self._file.read()  # of each node the larger number
+        if not path.parent.is_dir():  # the lock would make it
+            raise FileNotFoundError(f"no folder {path.parent} for {path.name}")
+        # Of its own for each call: threads exclude each other too.
+        lock = FileLock(f"{path}.lock", timeout=_WAIT_SECONDS, is_singleton=False)
+        try:
+            acquired = lock.acquire()
+        except NotImplementedError as error:
+            raise OSError(f"the file system of {path.parent} has no locks") from error
+        with acquired:
+            # Of each node the larger number.
+            self._asked |= _read(path, self.answers_per_client)
             yield
 
     def _remember(self, asked: Counter[int]) -> None:
-        if self._file is not None:
-            self._file.write(asked)
+        """Have these numbers on disk in place of the old ones, which stay if that fails."""
+        if self._path is not None:
+            body = {
+                "kind": _KIND,
+                "answers-per-client": self.answers_per_client,
+                "asked": {str(node): times for node, times in sorted(asked.items())},
+            }
+            with replacing(self._path) as file:
+                file.write(json.dumps(body).encode("ascii"))
         self._asked = asked
 
     def _draw(self, left: list[int], count: int) -> list[int]:
