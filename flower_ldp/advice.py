@@ -136,14 +136,10 @@ def total_for(clients: int, weights: int, signal: float) -> float | None:
     return grid[bisect_left(grid, True, hi=len(grid) - 1, key=is_enough)]
 
 
+@lru_cache(maxsize=256)
 def _worth(kind: Kind, units: int, times: int, weights: int) -> float:
     """Return the efficiency of so many answers of a client together, for a total."""
-    return times * _efficiency(kind(units // times / EPSILON_UNITS), weights)
-
-
-@lru_cache(maxsize=256)
-def _efficiency(mechanism: SignDS | Codeword, weights: int) -> float:
-    return mechanism.plan(weights, quiet=True).efficiency
+    return times * kind(units // times / EPSILON_UNITS).plan(weights, quiet=True).efficiency
 
 
 @dataclass(frozen=True)
@@ -261,15 +257,14 @@ class Outlook:
             Verdict.POOR: "much of what can be learned is lost in the noise",
             Verdict.HOPELESS: "the steps are noise, and next to nothing is learned",
         }[self.verdict]
-        return f"{self.verdict.value}: {what}. Good would be {found}.{self._promise()}"
-
-    def _promise(self) -> str:
+        text = f"{self.verdict.value}: {what}. Good would be {found}."
         if self.clients >= FEW_CLIENTS:
-            return ""
+            return text
         return (
-            f" With so few clients ({self.clients}), each private on its own, totals that protect "
-            "are enough for few weights alone: where a client is a site with many people's data, "
-            "privacy for each of these people is the promise to look at (docs/dpsgd_release.md)."
+            f"{text} With so few clients ({self.clients}), each private on its own, totals that "
+            "protect are enough for few weights alone: where a client is a site with many people's "
+            "data, privacy for each of these people is the promise to look at "
+            "(docs/dpsgd_release.md)."
         )
 
     def _enough_clients(self, worth: UpdatePlan) -> int | None:

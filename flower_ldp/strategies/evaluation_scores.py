@@ -302,14 +302,18 @@ def confidence_codebook(proxy: NDArray[np.floating[Any]], levels: int = DEFAULT_
     """
     rows = _check_proxy(proxy)
     check_in("[1, inf)", "levels", levels, int)
-    tops, labels = rows.max(axis=1), rows.argmax(axis=1)
+    tops, labels, classes = rows.max(axis=1), rows.argmax(axis=1), rows.shape[1]
     cuts = np.arange(1, levels) / levels
     everywhere = np.quantile(tops, (np.arange(levels) + 0.5) / levels)
     codes: list[Rows] = []
-    for label in range(rows.shape[1]):
+    for label in range(classes):
         own = labels == label
         if own.sum() < 2 * levels:
-            codes.extend(_even_row(float(top), label, rows.shape[1]) for top in everywhere)
+            # At 1/k a row would be uniform and belong to class 0.
+            top = np.maximum(everywhere, 1.0 / classes + 1e-3)
+            even = np.repeat((1.0 - top[:, None]) / (classes - 1), classes, axis=1)
+            even[:, label] = top
+            codes.extend(even)
             continue
         level = np.searchsorted(np.quantile(tops[own], cuts), tops[own])
         codes.extend(rows[own][level == i].mean(axis=0) for i in np.unique(level))
@@ -408,14 +412,6 @@ def _check_proxy(proxy: NDArray[np.floating[Any]]) -> Rows:
     if not len(rows):
         raise ValueError("proxy must hold at least one row")
     return np.asarray(rows / rows.sum(axis=1, keepdims=True))
-
-
-def _even_row(top: float, label: int, classes: int) -> Rows:
-    # At 1/k the row would be uniform and belong to class 0.
-    top = max(top, 1.0 / classes + 1e-3)
-    row = np.full(classes, (1.0 - top) / (classes - 1))
-    row[label] = top
-    return row
 
 
 def _distinct(codes: Rows) -> Rows:

@@ -41,7 +41,6 @@ from flower_ldp.advice import Outlook
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import GOOD_COSINE, POOR_COSINE, Verdict, signal_of
 from flower_ldp.privacy import Unit, compose, meaning
-from flower_ldp.strategies.optimizers import ServerOptimizer
 from flower_ldp.strategies.rounds import RoundCallback, TrainingRound, Vector
 from flower_ldp.wire.layout import ArraySpec, ModelLayout, perhaps_statistics, running_statistics
 
@@ -115,10 +114,15 @@ class Forecast(RoundCallback[TrainingRound]):
         if self._outlook is None:
             self._begin(current, left)
         optimizer = self._strategy.server_optimizer
-        if optimizer is not None:
-            optimizer.check()
-            if left is not None:
-                self._lengthen(optimizer, current.server_round - 1, turn.size, left)
+        if optimizer is None:
+            return
+        optimizer.check()
+        # More rounds may be planned, as clients came: no more than all answers that are left make,
+        # however they are spread.
+        rounds, over = self._rounds or 0, current.server_round - 1
+        if left is not None and self._planned < min(rounds, over + sum(left) // turn.size):
+            self._planned = over + rounds_left(left, turn.size, max(rounds - over, 0))
+            optimizer.lengthen(self._planned)
 
     def after_step(self, current: TrainingRound, total: Vector, reports: int) -> None:
         """Watch whether the steps are noise."""
@@ -146,16 +150,6 @@ class Forecast(RoundCallback[TrainingRound]):
         if self._strategy.server_optimizer is not None:
             weights = [current.model[spec.name] for spec in layout.updated]
             self._strategy.server_optimizer.on_run_start(rounds, weights)
-
-    def _lengthen(
-        self, optimizer: ServerOptimizer, over: int, each: int, left: Sequence[int]
-    ) -> None:
-        """Have more rounds planned, if there are more by now, as clients came, than ever."""
-        rounds = self._rounds or 0
-        # No more than all answers that are left make, however they are spread.
-        if self._planned < rounds and self._planned < over + sum(left) // each:
-            self._planned = over + rounds_left(left, each, max(rounds - over, 0))
-            optimizer.lengthen(self._planned)
 
     @property
     def _answers(self) -> int | None:

@@ -287,7 +287,7 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         self.mechanism.plan(entries, quiet=entries in self._planned)
         self._planned.add(entries)
         asked = self._asked(entries, participation)
-        self.step_size.check(_selection(asked, entries))
+        self.step_size.check(asked.selection.plan(entries, quiet=True))
         return asked
 
     def _total(self, current: TrainingRound, reports: Iterable[Report]) -> Vector:
@@ -295,7 +295,7 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
 
     def _estimate(self, current: TrainingRound, total: Vector, reports: int) -> Vector:
         asked: SignDSRound = current.proposal.mechanism
-        plan = _selection(asked, current.layout.entries)
+        plan = asked.selection.plan(current.layout.entries, quiet=True)
         factor = self.step_size.factor(reports, plan, asked=asked.magnitude is not None)
         return np.float32(factor) * total.astype(np.float32)
 
@@ -319,10 +319,6 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
     def plan(self) -> partial[SelectionPlan]:
         """Return the mechanism's plan, without its warning."""
         return partial(self.mechanism.plan, quiet=True)
-
-
-def _selection(asked: SignDSRound, entries: int) -> SelectionPlan:
-    return asked.selection.plan(entries, quiet=True)
 
 
 class CodewordStrategy(TrainingStrategy[Codeword]):

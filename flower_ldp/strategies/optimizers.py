@@ -356,24 +356,6 @@ class _Run:
     weight: float = 0.0
     noise: float = 0.0
 
-    @property
-    def first(self) -> float:
-        """The first length."""
-        return self.norm * min(2.0 * _PATH / (self.rounds + 1), _LONGEST_FIRST)
-
-    @property
-    def speed(self) -> float:
-        """How fast lengths move for each deviation in each round."""
-        return _SPEED / self.rounds * (1.0 + (_ZEROS_SPEED - 1.0) * self.zeros)
-
-    def left(self, server_round: int) -> float:
-        """Return what of the first length is left for a round if none is changed.
-
-        A run that goes on after its plan has ever shorter steps, however few were planned.
-        """
-        over = 1.0 - max(server_round - 1, 0) / self.rounds
-        return max(over, 1.0 / max(self.rounds, server_round))
-
 
 @dataclass(frozen=True)
 class AgreedLength(ServerOptimizer):
@@ -467,7 +449,10 @@ class AgreedLength(ServerOptimizer):
         norm = float(np.linalg.norm(now))
         if not 0.0 < norm < math.inf:
             return np.zeros_like(proposed, dtype=np.float32)
-        left = run.left(server_round)
+        # What is left of the first length if none is changed. A run that goes on after its plan has
+        # ever shorter steps, however few were planned.
+        left = 1.0 - max(server_round - 1, 0) / run.rounds
+        left = max(left, 1.0 / max(run.rounds, server_round))
         if run.velocity is None:
             run.velocity = now
         else:
@@ -479,7 +464,8 @@ class AgreedLength(ServerOptimizer):
         along = float(np.linalg.norm(run.velocity))
         step = np.zeros_like(proposed, dtype=np.float32)
         if along > 0.0:
-            length = run.first * 2.0**run.doublings * left
+            first = run.norm * min(2.0 * _PATH / (run.rounds + 1), _LONGEST_FIRST)
+            length = first * 2.0**run.doublings * left
             np.multiply(run.velocity, length / along, out=step, casting="same_kind")
         return step
 
@@ -508,7 +494,8 @@ def _adapt(run: _Run, velocity: NDArray[np.float64], now: NDArray[np.float64], l
     one, running = each * run.latest, each * run.weight**2 / run.noise
     most = scale * math.sqrt(one / (1.0 + one) * running / (1.0 + running))
     wanted = _SHARE * left**_FALL * most
-    change = run.speed * left * (found - wanted) / (_SMALL + most)
+    speed = _SPEED / run.rounds * (1.0 + (_ZEROS_SPEED - 1.0) * run.zeros)
+    change = speed * left * (found - wanted) / (_SMALL + most)
     changed = run.doublings + min(max(change, -_MOST), _MOST)
     run.doublings = min(max(changed, _SHORTEST), _LONGEST)
 

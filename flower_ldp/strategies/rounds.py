@@ -413,7 +413,7 @@ class Proposals(RoundCallback[Round]):
     def after_replies(self, current: Round, replies: ReplyFilter) -> None:
         """Take off what was refused before it was charged, and what no gate ever saw."""
         for node in (*replies.uncharged, *replies.raw):
-            self.withdraw(node, current.events)
+            self._asked[node] -= Counter(current.events)
         self._raw.update(replies.raw)
         if current.turn.pool is not None:
             current.turn.pool.put_back(replies.uncharged)
@@ -430,10 +430,6 @@ class Proposals(RoundCallback[Round]):
     def record(self, node: int, events: Iterable[PrivacyEvent]) -> None:
         """Count a proposal that is about to be sent."""
         self._asked.setdefault(node, Counter()).update(events)
-
-    def withdraw(self, node: int, events: Iterable[PrivacyEvent]) -> None:
-        """Take off a proposal that the node refused before it charged anything."""
-        self._asked[node] -= Counter(events)
 
     def answered(self, events: Iterable[PrivacyEvent], reports: int) -> None:
         """Remember how many clients answered the last round, for the conditional line."""
@@ -470,8 +466,7 @@ class Proposals(RoundCallback[Round]):
             bounds = totals(_repeated(most.items()), delta=delta)
         except ModuleNotFoundError:  # dp-accounting is an extra: the sums hold without it
             return units
-        approximate = {unit: bounds[unit].approximate for unit in units}
-        return {unit: Totals(spent, approximate[unit]).smaller for unit, spent in units.items()}
+        return {unit: Totals(one, bounds[unit].approximate).smaller for unit, one in units.items()}
 
     def _shuffle(self, delta: float) -> ShuffleBound | None:
         if self._last is None or self._last[1] < 1:
@@ -486,13 +481,13 @@ class Proposals(RoundCallback[Round]):
 
 def _largest(sums: Iterable[Sums]) -> Sums:
     """Return, per unit, the largest epsilon and the largest delta."""
-    found: dict[Unit, PrivacySpent] = {}
-    for one in sums:
-        for unit, spent in one.items():
-            had = found.get(unit, spent)
-            epsilon, delta = max(had.epsilon, spent.epsilon), max(had.delta, spent.delta)
-            found[unit] = PrivacySpent(unit, epsilon, delta)
-    return {unit: found[unit] for unit in Unit if unit in found}
+    every = list(sums)
+    found = {unit: [one[unit] for one in every if unit in one] for unit in Unit}
+    return {
+        unit: PrivacySpent(unit, max(one.epsilon for one in own), max(one.delta for one in own))
+        for unit, own in found.items()
+        if own
+    }
 
 
 def _most(histories: Iterable[list[PrivacyEvent]], unit: Unit) -> Unbounded:

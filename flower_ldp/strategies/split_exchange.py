@@ -142,16 +142,13 @@ class LocalExchange(Exchange):
         """Call one app after the other."""
         replies = {}
         for node, content in contents.items():
+            self._asked += 1
+            name, now = f"local-{self._asked}", time.time()
+            # Outside of a run Flower makes messages only from metadata that are complete.
+            metadata = Metadata(self._run_id, name, 0, node, "", "", now, 3_600.0, kind)
             app, context = self._apps[node]
-            replies[node] = app(self._message(kind, node, content), context)
+            replies[node] = app(cast(Any, Message)(content=content, metadata=metadata), context)
         return replies
-
-    def _message(self, kind: str, node: int, content: RecordDict) -> Message:
-        self._asked += 1
-        name = f"local-{self._asked}"
-        # Outside of a run Flower makes messages only from metadata that are complete.
-        metadata = Metadata(self._run_id, name, 0, node, "", "", time.time(), 3_600.0, kind)
-        return cast(Message, cast(Any, Message)(content=content, metadata=metadata))
 
 
 def payloads(replies: Mapping[int, Message], names: Mapping[int, str]) -> dict[int, bytes]:
@@ -164,7 +161,8 @@ def payloads(replies: Mapping[int, Message], names: Mapping[int, str]) -> dict[i
     PartyError
         If a party has no payload: for the first of them, and it names the others.
     """
-    raw = [name for node, name in names.items() if node in replies and _is_raw(replies[node])]
+    sent = {node for node, one in replies.items() if not one.has_error() and is_raw(one.content)}
+    raw = [name for node, name in names.items() if node in sent]
     if raw:
         raise RunStopped(
             f"{'party' if len(raw) == 1 else 'parties'} {', '.join(raw)} answered with raw "
@@ -182,10 +180,6 @@ def payloads(replies: Mapping[int, Message], names: Mapping[int, str]) -> dict[i
     if failed:
         raise PartyError(failed[0].party, failed[0].reason, failed[1:])
     return found
-
-
-def _is_raw(reply: Message) -> bool:
-    return not reply.has_error() and is_raw(reply.content)
 
 
 def _payload(reply: Message | None, name: str) -> bytes:

@@ -8,7 +8,9 @@ import pytest
 
 from flower_ldp.accounting.composition import shuffled, totals
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit
-from flower_ldp.strategies.rounds import Proposals
+from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.rounds import Proposals, Round
+from flower_ldp.strategies.sampling import Turn
 
 SMALL = PrivacyEvent("signds", 0.5)
 BIT = PrivacyEvent("magrr", 0.25)
@@ -88,8 +90,10 @@ def test_where_nothing_was_promised_there_is_no_figure() -> None:
 
 def test_a_withdrawn_proposal_costs_nothing() -> None:
     proposals = asked({1: 2, 2: 1}, SMALL)
-    proposals.withdraw(1, [SMALL])
-    proposals.withdraw(2, [SMALL])
+    judge = ReplyFilter([1, 2])
+    judge.uncharged, judge.raw = [1], [2]
+    turn = Turn(None, (1, 2), 2, 2)
+    proposals.after_replies(Round(1, turn, (SMALL,)), judge)
     report = proposals.report(delta=1e-6)
     assert report.units[Unit.CLIENT].epsilon == 0.5
     assert report.clients[2] == {}
