@@ -1,7 +1,8 @@
 """Intervals of parameters, declared beside the fields of a dataclass, and searches in intervals.
 
-A field says ``epsilon: Annotated[float, Bounded("(0, 100]")]``, and ``__post_init__`` calls
-:func:`check_fields`. An integer is of the type int, and a bool is none; NaN is in no interval.
+A field says ``epsilon: Annotated[float, Bounded("(0, 100]")]``, and its dataclass extends
+:class:`Checked` or calls :func:`check_fields` in ``__post_init__``. An integer is of the type int,
+and a bool is none; NaN is in no interval.
 """
 
 from __future__ import annotations
@@ -64,6 +65,13 @@ def check_fields(record: Any) -> None:
             bounded.check(name, value, int if int in kinds else float)
 
 
+class Checked:
+    """Base of dataclasses all of whose fields are checked when one is made."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
 def must_be(name: str, value: object, kind: type[Any] | tuple[type[Any], ...], write: str) -> None:
     """Raise TypeError unless an argument is of its type.
 
@@ -112,7 +120,14 @@ def _shown(value: object) -> str:
 
 
 def least(enough: Callable[[float], bool], low: float, high: float, precision: float) -> float:
-    """Return a number that is enough, at most the part ``precision`` above one that is not.
+    """Return a number that is enough, at most the part ``precision`` above one that is not."""
+    return halved(enough, low, high, precision)[1]
+
+
+def halved(
+    enough: Callable[[float], bool], low: float, high: float, precision: float
+) -> tuple[float, float]:
+    """Return what is not enough and what is, at most the part ``precision`` apart.
 
     Parameters
     ----------
@@ -121,12 +136,12 @@ def least(enough: Callable[[float], bool], low: float, high: float, precision: f
     low, high : float
         What is not enough or need not be exceeded, and what is enough.
     precision : float
-        Relative.
+        Relative to the larger magnitude of the two.
     """
-    while high - low > precision * high:
+    while high - low > precision * max(abs(low), abs(high)):
         middle = (low + high) / 2
         if enough(middle):
             high = middle
         else:
             low = middle
-    return high
+    return low, high

@@ -21,7 +21,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Annotated
 
-from flower_ldp.bounds import Bounded, check_fields
+from flower_ldp.bounds import Bounded, Checked
 
 #: Ends the name of every mechanism whose epsilon holds under a condition only.
 CONDITIONAL_SUFFIX = ":conditional"
@@ -50,7 +50,7 @@ class Unit(str, Enum):
 
 
 @dataclass(frozen=True)
-class PrivacyEvent:
+class PrivacyEvent(Checked):
     """One mechanism's cost, stated without an accountant.
 
     Parameters
@@ -72,9 +72,6 @@ class PrivacyEvent:
     delta: Annotated[float, Bounded("[0, 1)")] = 0.0
     unit: Unit = Unit.CLIENT
     count: Annotated[int, Bounded("[1, inf)")] = 1
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def relation(self) -> str:
@@ -111,6 +108,14 @@ class PrivacySpent:
 def as_fraction(value: float) -> Fraction:
     """Return the decimal that ``value`` prints as, exactly: 0.15 is 15/100 and no binary number."""
     return Fraction(repr(float(value)))
+
+
+def double_at_least(exact: Fraction) -> float:
+    """Return the smallest double whose printed decimal is at least ``exact``."""
+    found = float(exact)
+    while as_fraction(found) < exact:
+        found = math.nextafter(found, math.inf)
+    return found
 
 
 def rounded_up(value: float, digits: int) -> float:

@@ -40,7 +40,7 @@ from fractions import Fraction
 
 from flower_ldp.bounds import check_in
 from flower_ldp.errors import quoted
-from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacySpent, Unit, as_fraction
+from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacySpent, Unit, as_fraction, double_at_least
 
 EPSILON_UNITS = 10**12
 """Units of epsilon in one: the smallest amount that is told apart is 1e-12."""
@@ -75,12 +75,6 @@ def _decimal(units: int, per_one: int) -> str:
     whole, part = divmod(units, per_one)
     digits = str(part).zfill(len(str(per_one)) - 1).rstrip("0")
     return f"{whole}.{digits}" if digits else str(whole)
-
-
-def _float_up(units: int, per_one: int) -> float:
-    """Return the smallest float that does not understate an amount, in its own meaning."""
-    value = units / per_one
-    return value if _exact("amount", value) * per_one >= units else math.nextafter(value, math.inf)
 
 
 @dataclass(frozen=True)
@@ -153,9 +147,8 @@ class Amount:
 
     def spent(self, unit: Unit) -> PrivacySpent:
         """Return the amount in floating point, never below the exact one."""
-        return PrivacySpent(
-            unit, _float_up(self.epsilon, EPSILON_UNITS), _float_up(self.delta, DELTA_UNITS)
-        )
+        exact = Fraction(self.epsilon, EPSILON_UNITS), Fraction(self.delta, DELTA_UNITS)
+        return PrivacySpent(unit, *map(double_at_least, exact))
 
 
 @dataclass(frozen=True)
@@ -229,11 +222,11 @@ class Book:
 
     def amount(self, unit: Unit, kind: str = "") -> Amount:
         """Return a line about a unit, by default all that was promised for it."""
-        return Amount(*self.pair(_name(unit, kind)))
+        return Amount(*self.pair(line(unit, kind)))
 
     def number(self, unit: Unit, kind: str) -> int:
         """Return a number of releases."""
-        return self.pair(_name(unit, kind))[0]
+        return self.pair(line(unit, kind))[0]
 
     def conditional(self, unit: Unit) -> dict[str, Amount]:
         """Return the claims under a condition, by the mechanism's name."""
@@ -261,22 +254,23 @@ def _lines(event: ExactEvent, cost: Pair) -> dict[str, Pair]:
     lines: dict[str, Pair] = {}
     for unit in Unit:
         if unit not in own.within:
-            lines[_name(unit, SILENT)] = number
+            lines[line(unit, SILENT)] = number
         elif unit.value in event.waived:
-            lines[_name(unit, WAIVED)] = number
+            lines[line(unit, WAIVED)] = number
         else:
-            lines[_name(unit, COUNTED)] = cost
+            lines[line(unit, COUNTED)] = cost
             if event.mechanism.endswith(CONDITIONAL_SUFFIX):
-                lines[_name(unit, event.mechanism)] = cost
-                lines[_name(unit, CONDITIONAL)] = number
+                lines[line(unit, event.mechanism)] = cost
+                lines[line(unit, CONDITIONAL)] = number
                 continue
-            lines[_name(unit, "")] = cost
+            lines[line(unit, "")] = cost
             if unit is own:
-                lines[_name(unit, DIRECT)] = cost
+                lines[line(unit, DIRECT)] = cost
     return lines
 
 
-def _name(unit: Unit, kind: str) -> str:
+def line(unit: Unit, kind: str) -> str:
+    """Return the name of a book's line; of no kind it is that of all that was promised."""
     return f"{unit.value} {kind}" if kind else unit.value
 
 

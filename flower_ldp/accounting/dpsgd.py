@@ -62,7 +62,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, check_fields, check_in, least
+from flower_ldp.bounds import Bounded, Checked, check_in, least
 from flower_ldp.errors import needed
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 
@@ -95,7 +95,7 @@ _MOST_NOISE, _LEAST_NOISE = 1e4, 0.05
 
 
 @dataclass(frozen=True)
-class SampledGaussian:
+class SampledGaussian(Checked):
     """Steps of DP-SGD with Poisson sampling.
 
     Parameters
@@ -116,9 +116,6 @@ class SampledGaussian:
     noise_multiplier: Annotated[float, Bounded(f"[{_LEAST_NOISE:g}, {_MOST_NOISE:g}]")]
     sample_rate: Annotated[float, Bounded("[1e-9, 1]")]
     steps: Annotated[int, Bounded("[1, 100000000]")]
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def delta(self, epsilon: float, *, replace: bool = True) -> float:
         """Return a delta at ``epsilon``: never below the true one, and mostly close to it.

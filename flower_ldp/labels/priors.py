@@ -49,8 +49,9 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.bounds import Bounded, Checked, check_in
 from flower_ldp.mechanisms import RandomSource
+from flower_ldp.mechanisms.inputs import check_labels
 from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
@@ -74,9 +75,11 @@ def group_counts(
     -------
     ndarray of int64, shape (n_groups, categories)
     """
-    found, group = _integers("reports", reports, categories), _integers("groups", groups, n_groups)
-    if found.shape != group.shape:
-        raise ValueError(f"reports and groups must be as long, got {found.shape}, {group.shape}")
+    found = check_labels("reports", reports, categories)
+    group = check_labels("groups", groups, n_groups)
+    if found.ndim != 1 or found.shape != group.shape:
+        got = f"{found.shape}, {group.shape}"
+        raise ValueError(f"reports and groups must be vectors and as long, got {got}")
     flat = np.bincount(group * categories + found, minlength=n_groups * categories)
     return flat.reshape(n_groups, categories).astype(np.int64)
 
@@ -167,8 +170,8 @@ def priors_from_likelihoods(
     ValueError
         Naming the parameter.
     """
-    seen, group = _likelihood(likelihood), _integers("groups", groups, n_groups)
-    if not len(seen) or len(seen) != len(group):
+    seen, group = _likelihood(likelihood), check_labels("groups", groups, n_groups)
+    if not len(seen) or group.shape != (len(seen),):
         raise ValueError(f"likelihood must have a row for each of groups, got shape {seen.shape}")
     check_in("[1, inf)", "steps", steps, int)
     order = np.argsort(group, kind="stable")
@@ -240,11 +243,10 @@ def priors_from_neighbours(
     ValueError
         Naming the parameter.
     """
-    seen, near = _likelihood(likelihood), np.asarray(neighbours)
-    if near.ndim != 2 or not near.size or len(near) != len(seen) or near.dtype.kind not in "iu":
-        raise ValueError(f"neighbours must be integers, {len(seen)} rows, got shape {near.shape}")
-    if not (near.min() >= 0 and near.max() < len(seen)):
-        raise ValueError(f"neighbours must be in [0, {len(seen)})")
+    seen = _likelihood(likelihood)
+    near = check_labels("neighbours", neighbours, len(seen))
+    if near.ndim != 2 or not near.size or len(near) != len(seen):
+        raise ValueError(f"neighbours must have {len(seen)} rows, got shape {near.shape}")
     check_in("[1, inf)", "steps", steps, int)
     seen = seen / seen.max(axis=1, keepdims=True)
     priors = np.full(seen.shape, 1.0 / seen.shape[1])
@@ -279,17 +281,8 @@ def _likelihood(values: ArrayLike) -> Floats:
     return seen
 
 
-def _integers(name: str, values: ArrayLike, end: int) -> NDArray[np.int64]:
-    found = np.asarray(values)
-    if found.ndim != 1 or found.dtype.kind not in "iu":
-        raise ValueError(f"{name} must be a vector of integers")
-    if found.size and not (found.min() >= 0 and found.max() < end):
-        raise ValueError(f"{name} must be in [0, {end})")
-    return found.astype(np.int64)
-
-
 @dataclass(frozen=True)
-class CentralHistograms:
+class CentralHistograms(Checked):
     """Histograms of true labels by group, with discrete Laplace noise. Central, not local.
 
     Parameters
@@ -303,9 +296,6 @@ class CentralHistograms:
     epsilon: Annotated[float, Bounded("[1e-6, 60]")]
     n_groups: Annotated[int, Bounded("[1, inf)")]
     categories: Annotated[int, Bounded("[1, inf)")]
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def noise(self) -> DiscreteLaplace:

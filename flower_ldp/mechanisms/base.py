@@ -55,7 +55,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import check_fields
+from flower_ldp.bounds import Checked
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.random import Floats, RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -64,7 +64,7 @@ ValueT = TypeVar("ValueT", contravariant=True)
 ReportT = TypeVar("ReportT")
 
 
-class Mechanism(ABC, Generic[ValueT, ReportT]):
+class Mechanism(Checked, ABC, Generic[ValueT, ReportT]):
     """A local randomizer with an exactly known law; the base of frozen dataclasses."""
 
     #: What one release costs.
@@ -73,13 +73,12 @@ class Mechanism(ABC, Generic[ValueT, ReportT]):
     name: str
     #: Whose value it is.
     unit: Unit = Unit.CLIENT
-
-    def __post_init__(self) -> None:
-        check_fields(self)
+    #: How many values one release is about; each of them costs that.
+    rows: int = 1
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return what one release costs one client: by default epsilon for its unit."""
-        return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
+        """Return what one release costs one client: by default epsilon for each row."""
+        return (PrivacyEvent(self.name, self.epsilon, unit=self.unit, count=self.rows),)
 
     @abstractmethod
     def randomize(self, value: ValueT, rng: RandomSource) -> ReportT:

@@ -57,7 +57,6 @@ from flower_ldp.mechanisms.inputs import INVALID, check_counts, check_labels
 from flower_ldp.mechanisms.laplace import check_simplex_rows, read_simplex_rows
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.mechanisms.randomized_response import KaryResponse
-from flower_ldp.privacy import PrivacyEvent
 
 # Distances are computed for this many pairs at a time, to bound memory.
 _PAIRS = 1 << 22
@@ -128,10 +127,6 @@ class CodebookResponse(Mechanism[object, Any]):
     def response(self) -> KaryResponse:
         """The randomizer of a code's number."""
         return KaryResponse(self.epsilon, self.codes, name=self.name)
-
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one release: epsilon for each row, per client."""
-        return (PrivacyEvent(self.name, self.epsilon, count=self.rows),)
 
     def encode(self, rows: NDArray[np.floating[Any]]) -> Ints:
         """Return the number of each row's code. **Private** wherever the rows are.
@@ -234,11 +229,6 @@ class CodebookResponse(Mechanism[object, Any]):
         return maximum_likelihood(self.count(reports), self.epsilon)
 
 
-def _noise_ratio(epsilon: float) -> float:
-    """Return q/t, which does not depend on the number of categories."""
-    return 1.0 / math.expm1(epsilon)
-
-
 def _check_counts(counts: ArrayLike) -> Floats:
     found = check_counts(counts, max(np.size(counts), 2))
     if not found.any():
@@ -267,7 +257,7 @@ def maximum_likelihood(counts: ArrayLike, epsilon: float) -> Floats:
         If the counts are malformed or there is no report.
     """
     found = _check_counts(counts)
-    noise = _noise_ratio(epsilon)
+    noise = 1.0 / math.expm1(epsilon)  # q/t, which does not depend on the number of categories
     falling = np.sort(found)[::-1]
     scale = np.cumsum(falling) / (1.0 + noise * np.arange(1, len(found) + 1))
     kept = int((falling > noise * scale).sum())
@@ -313,7 +303,7 @@ def unfold(
         raise ValueError(f"prior must be {len(found)} finite positive numbers")
     check_in("[1, inf)", "iterations", iterations)
     check_in("[0, inf]", "tolerance", tolerance)
-    noise, total = _noise_ratio(epsilon), float(found.sum())
+    noise, total = 1.0 / math.expm1(epsilon), float(found.sum())
     shares = shares / shares.sum()
     before = log_likelihood(found, epsilon, shares)
     for _ in range(iterations):
@@ -339,6 +329,6 @@ def log_likelihood(counts: ArrayLike, epsilon: float, shares: ArrayLike) -> floa
         Of the k-ary response, per report.
     """
     found, judged = np.asarray(counts, dtype=np.float64), np.asarray(shares, dtype=np.float64)
-    noise = _noise_ratio(epsilon)
+    noise = 1.0 / math.expm1(epsilon)
     law = (noise + judged) / (1.0 + noise * len(judged))
     return math.fsum(found * np.log(law))

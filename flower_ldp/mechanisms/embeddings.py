@@ -81,7 +81,7 @@ from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.inputs import INVALID, check_labels, fill_labels, note, read_records
 from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource, uniform
 from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse
-from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacyEvent, Unit, as_fraction
+from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacyEvent, Unit, as_fraction, double_at_least
 
 #: The most bits that an embedding may have.
 MAX_BITS = 2**20
@@ -89,18 +89,7 @@ MAX_BITS = 2**20
 
 def double_at_most(exact: Fraction) -> float:
     """Return the largest double, at least 0, whose printed decimal is at most ``exact``."""
-    found = float(exact)
-    while as_fraction(found) > exact:
-        found = math.nextafter(found, 0.0)
-    return found
-
-
-def double_at_least(exact: Fraction) -> float:
-    """Return the smallest double whose printed decimal is at least ``exact``."""
-    found = float(exact)
-    while as_fraction(found) < exact:
-        found = math.nextafter(found, math.inf)
-    return found
+    return abs(double_at_least(-exact))
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, check_in
+from flower_ldp.bounds import Bounded, check_in, halved, least
 from flower_ldp.errors import WireError
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms import base
@@ -364,14 +364,7 @@ def largest_shift(epsilon: float, delta: float) -> float:
     """
     check_in(f"(0, {LARGEST_DELTA:g}]", "delta", delta)
     # At epsilon 100 and delta 0.5 it is 14.1; at 1e-3 and 1e-18, 1.2e-4.
-    low, high = 0.0, 32.0
-    while high - low > 1e-12 * high:
-        middle = (low + high) / 2
-        if gaussian_delta(epsilon, middle) <= delta:
-            low = middle
-        else:
-            high = middle
-    return low
+    return halved(lambda shift: gaussian_delta(epsilon, shift) > delta, 0.0, 32.0, 1e-12)[0]
 
 
 def classical_deviation(epsilon: float, delta: float) -> float:
@@ -422,16 +415,13 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
     if math.erf(shift / 2 * _ROOT_HALF) <= allowed:
         return 0.0
     shift = max(shift, _SMALLEST_SHIFT)  # epsilon grows with it, so this is a bound
-    low, high = -shift / 2, 10.0  # at 10 the tail alone is below the smallest delta
-    while high - low > 1e-12 * max(abs(low), abs(high)):
-        middle = (low + high) / 2
-        density = math.exp(-middle * middle / 2) / math.sqrt(2 * math.pi)
-        found = math.erfc(middle * _ROOT_HALF) / 2 - density * _mills(middle + shift)
-        if found <= allowed:
-            high = middle
-        else:
-            low = middle
-    found = shift * (high + shift / 2)
+
+    def enough(place: float) -> bool:
+        density = math.exp(-place * place / 2) / math.sqrt(2 * math.pi)
+        return math.erfc(place * _ROOT_HALF) / 2 - density * _mills(place + shift) <= allowed
+
+    # At 10 the tail alone is below the smallest delta.
+    found = shift * (least(enough, -shift / 2, 10.0, 1e-12) + shift / 2)
     return found if shift < _LARGE_SHIFT else found * (1.0 + 1e-15)
 
 

@@ -45,7 +45,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.bounds import Bounded, Checked, check_in
 from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource
 
 
@@ -183,7 +183,7 @@ _FIRST_NUMBER = 2**31
 
 
 @dataclass(frozen=True)
-class Subspace:
+class Subspace(Checked):
     """A public subspace of a model's weights, fixed for a run.
 
     Parameters
@@ -209,9 +209,6 @@ class Subspace:
 
     dimension: Annotated[int, Bounded("[1, 4194304]")]
     seed: Annotated[int, Bounded("[0, 2^63)")] = 0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def check(self, weights: int) -> None:
         """Raise ValueError unless a model of so many weights has such a subspace."""

@@ -57,12 +57,12 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.bounds import Bounded, Checked, check_in
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.inputs import as_double, note, real_array
 from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource, uniform, uniform_subset
-from flower_ldp.privacy import PrivacyEvent, as_fraction
+from flower_ldp.privacy import as_fraction
 
 #: Largest L1 distance of two rows on the simplex.
 SIMPLEX_SENSITIVITY = 2
@@ -211,10 +211,6 @@ class Laplace(IntegerNoise):
         """Standard deviation of an entry of :meth:`estimate`."""
         return self.noise.standard_deviation / self.steps
 
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one release: epsilon for each row, per client."""
-        return (PrivacyEvent(self.name, self.epsilon, count=self.rows),)
-
     def _rounded(self, value: object) -> tuple[Ints, Bools]:
         """Return rows on the grid, and which of them were on the simplex."""
         rows, good = read_simplex_rows(value, (self.rows, self.classes))
@@ -308,7 +304,7 @@ PUBLISHED_SENSITIVITY = 1
 
 
 @dataclass(frozen=True)
-class LaplacePlan:
+class LaplacePlan(Checked):
     """One setting of the noise on a row of probabilities, under all its names.
 
     Parameters
@@ -318,9 +314,6 @@ class LaplacePlan:
     """
 
     epsilon: Annotated[float, Bounded("(0, inf)")]
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @classmethod
     def from_published(cls, epsilon: float) -> LaplacePlan:

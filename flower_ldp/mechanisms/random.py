@@ -83,10 +83,13 @@ class RandomSource:
     True
     """
 
-    __slots__ = ("_buffer", "_encryptor", "_pid", "_position", "_seeded")
+    __slots__ = ("_buffer", "_encryptor", "_pid", "_position", "is_seeded")
+
+    #: Whether the stream can be repeated, and so protects nothing.
+    is_seeded: bool
 
     def __init__(self) -> None:
-        self._seeded = False
+        self.is_seeded = False
         self._rekey(os.urandom(_KEY_BYTES))
 
     @classmethod
@@ -104,14 +107,9 @@ class RandomSource:
             Any integer; equal seeds give equal streams on every platform.
         """
         source = cls.__new__(cls)
-        source._seeded = True
+        source.is_seeded = True
         source._rekey(hashlib.sha256(b"flower-ldp seeded source %d" % seed).digest())
         return source
-
-    @property
-    def is_seeded(self) -> bool:
-        """Whether the stream can be repeated, and so protects nothing."""
-        return self._seeded
 
     def _rekey(self, key: bytes) -> None:
         self._pid = os.getpid()
@@ -123,7 +121,7 @@ class RandomSource:
         """Return ``n`` uniformly random bytes."""
         if n < 0:
             raise ValueError(f"n must be at least 0, got {n}")
-        if not self._seeded and os.getpid() != self._pid:
+        if not self.is_seeded and os.getpid() != self._pid:
             # A forked child would otherwise repeat its parent's noise.
             self._rekey(os.urandom(_KEY_BYTES))
         end = self._position + n

@@ -51,19 +51,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms import inputs
+from flower_ldp.mechanisms import inputs, random
 from flower_ldp.mechanisms.base import Mechanism
-from flower_ldp.mechanisms.random import (
-    BLOCK,
-    COIN_BITS,
-    EXP_BITS,
-    Floats,
-    Ints,
-    RandomSource,
-    exp_lower,
-    toss,
-    uniform,
-)
+from flower_ldp.mechanisms.random import BLOCK, COIN_BITS, EXP_BITS, Floats, Ints, RandomSource
 from flower_ldp.privacy import Unit
 
 #: The most categories that a response may have.
@@ -150,9 +140,9 @@ class LabelMechanism(Mechanism[Any, Any]):
 
     def _answer(self, labels: Ints, rng: RandomSource, priors: Floats) -> Ints:
         """Return reports of a block of labels: the label with probability t, else a uniform one."""
-        truthful = toss((self._truth_weight,), np.zeros(labels.size, dtype=np.intp), rng)
+        truthful = random.toss((self._truth_weight,), np.zeros(labels.size, dtype=np.intp), rng)
         # Arithmetic and not a mask: as many steps whatever the coins say.
-        return labels + (uniform(self.categories, labels.size, rng) - labels) * ~truthful
+        return labels + (random.uniform(self.categories, labels.size, rng) - labels) * ~truthful
 
     def _log_law(self, *, is_read: bool, is_held: bool) -> float:
         """Return log P(a report) of a value, by whether it is a category that the report holds."""
@@ -220,7 +210,7 @@ class BinaryResponse(Mechanism[Any, int]):
     def _flip_weight(self) -> int:
         """Flip probability in units of 2^-256, rounded up."""
         one = 1 << EXP_BITS
-        return -(-(one << COIN_BITS) // (one + exp_lower(self.epsilon)))
+        return -(-(one << COIN_BITS) // (one + random.exp_lower(self.epsilon)))
 
     @property
     def keep_probability(self) -> float:
@@ -254,7 +244,7 @@ class BinaryResponse(Mechanism[Any, int]):
         ndarray of uint8, same shape
         """
         bits = inputs.fill_labels(inputs.read_labels(values, 2, np.int8), 2, rng, self.name)
-        flips = toss((self._flip_weight,), np.zeros(bits.size, dtype=np.intp), rng)
+        flips = random.toss((self._flip_weight,), np.zeros(bits.size, dtype=np.intp), rng)
         return bits.astype(np.uint8) ^ flips.reshape(bits.shape).astype(np.uint8)
 
     def log_prob(self, report: int, value: int | None) -> float:
@@ -391,5 +381,5 @@ def truth_weight(epsilon: float, categories: int, held: int = 1) -> int:
     """Return the probability t in units of 2^-256, rounded down; reports hold so many."""
     one = 1 << EXP_BITS
     # A smaller e^epsilon makes the fraction smaller, so both roundings are to the safe side.
-    gain = held * (exp_lower(epsilon) - one)
+    gain = held * (random.exp_lower(epsilon) - one)
     return (gain << COIN_BITS) // (gain + categories * one)

@@ -24,7 +24,7 @@ from typing import Annotated
 
 from flwr.app import Message, Metadata
 
-from flower_ldp.bounds import Bounded, check_fields
+from flower_ldp.bounds import Bounded, Checked, check_fields
 from flower_ldp.simulation import flower
 from flower_ldp.simulation.grid import SLICE_SECONDS, Answering, Link
 
@@ -40,7 +40,7 @@ LOOKS = 3
 
 
 @dataclass(frozen=True)
-class Fate:
+class Fate(Checked):
     """What becomes of one message that a node takes.
 
     Parameters
@@ -63,9 +63,6 @@ class Fate:
     late: Annotated[float, Bounded("[0, inf)")] = 0.0
     lost: bool = False
     leaves: bool = False
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True)

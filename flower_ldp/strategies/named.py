@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar, Literal, Unpack, get_args
 
 import numpy as np
 
-from flower_ldp.bounds import Bounded, check_fields, check_in, must_be
+from flower_ldp.bounds import Bounded, Checked, check_in, must_be
 from flower_ldp.extensions.contract import Chosen, ExtensionReport
 from flower_ldp.mechanisms.codeword import MOST_SEED, Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian
@@ -34,7 +34,7 @@ Scaling = Literal["published", "unbiased"]
 
 
 @dataclass(frozen=True)
-class FixedStep:
+class FixedStep(Checked):
     """A fixed rate, the published rule without magnitude bits.
 
     Parameters
@@ -48,9 +48,6 @@ class FixedStep:
 
     global_lr: Annotated[float, Bounded("(0, inf)")]
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     @property
     def rate(self) -> float:
         """The rate of a round without bits, which is every round."""
@@ -58,7 +55,7 @@ class FixedStep:
 
 
 @dataclass(frozen=True)
-class LearnedStep:
+class LearnedStep(Checked):
     """A step size learned by MagRR, with a fixed rate where too few clients take part.
 
     Parameters
@@ -75,9 +72,6 @@ class LearnedStep:
     magnitude: MagRR
     fallback: FixedStep | None = None
     min_participation: Annotated[float, Bounded("[0, 1]")] = 0.05
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def rate(self) -> float | None:

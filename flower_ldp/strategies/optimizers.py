@@ -52,7 +52,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, check_fields, check_in
+from flower_ldp.bounds import Bounded, Checked, check_in
 
 Vector = NDArray[np.float32]
 Positive = Annotated[float, Bounded("(0, inf)")]
@@ -130,13 +130,10 @@ class ServerOptimizer:
 
 
 @dataclass(frozen=True)
-class _Remembering(ServerOptimizer):
+class _Remembering(Checked, ServerOptimizer):
     """An optimizer with running vectors, which start at zero and take the model's size."""
 
     _vectors: dict[str, Vector] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def reset(self) -> None:
         """Begin anew, with vectors of zero."""
@@ -358,7 +355,7 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class AgreedLength(ServerOptimizer):
+class AgreedLength(Checked, ServerOptimizer):
     """A step along the running direction, as long as rounds agree; no length has to be named.
 
     The length starts from the model's size and the run's planned rounds, doubles where the round's
@@ -385,9 +382,6 @@ class AgreedLength(ServerOptimizer):
 
     momentum: Decay = 0.9
     _runs: list[_Run] = field(default_factory=list, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def on_run_start(self, rounds: int, weights: Sequence[NDArray[Any]]) -> None:
         """Learn of a run that begins; what was known of another is forgotten.

@@ -47,7 +47,7 @@ from numpy.polynomial.polynomial import polypow
 from numpy.typing import NDArray
 
 from flower_ldp.accounting.composition import ShuffleBound, Totals, shuffled, totals
-from flower_ldp.bounds import Bounded, check_fields
+from flower_ldp.bounds import Bounded, Checked
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import (
     PrivacyEvent,
@@ -173,7 +173,7 @@ class StopRule(RoundCallback[Round]):
 
 
 @dataclass(frozen=True)
-class Health:
+class Health(Checked):
     """Asks clients whether their reports are neutral, and says when a run stops.
 
     Parameters
@@ -203,9 +203,6 @@ class Health:
     epsilon: Annotated[float, Bounded("[0.01, 100]")]
     stop_above: Annotated[float, Bounded("[0, 1)")] = 0.5
     significance: Annotated[float, Bounded("[0, inf)")] = 3.0
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def response(self) -> BinaryResponse:

@@ -46,7 +46,7 @@ class Recorder(RandomSource):
 
     def __init__(self, seed: int) -> None:
         self._rekey(seed.to_bytes(32, "big"))
-        self._seeded = True
+        self.is_seeded = True
         self.told: list[tuple[str, Any]] = []
 
     def words(self, size: int) -> NDArray[np.uint64]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 from flower_ldp.accounting.amounts import COUNTED, Amount, Book, ExactEvent, check_name
-from flower_ldp.bounds import Bounded, check_fields
+from flower_ldp.bounds import Bounded, Checked, check_fields
 from flower_ldp.errors import quoted
 from flower_ldp.privacy import PrivacyEvent, Unit
 
@@ -149,7 +149,7 @@ class Charge:
         return tuple(unit.value for unit in Unit if unit in freed)
 
 
-class _Windowed:
+class _Windowed(Checked):
     """What may hold for every period of some length."""
 
     window_seconds: float | None
@@ -218,9 +218,6 @@ class NumberLimit(_Windowed):
 
     most: Annotated[int, Bounded("[0, 2^63)")]
     window_seconds: Annotated[float | None, _WINDOWS] = None
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def __str__(self) -> str:
         scope = "life" if self.window_seconds is None else f"{self.window_seconds:g} s"

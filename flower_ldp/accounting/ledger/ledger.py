@@ -25,20 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from flower_ldp.accounting.amounts import Amount, Place
-from flower_ldp.accounting.ledger import entries, file, rows, sums
+from flower_ldp.accounting.ledger import charges, entries, file, rows, sums
 from flower_ldp.accounting.ledger.anchor import Anchor
-from flower_ldp.accounting.ledger.charges import (
-    MOST_REPORT,
-    Charge,
-    Entry,
-    Kind,
-    Limit,
-    Mark,
-    NumberLimit,
-    Receipt,
-    Verification,
-    check_run,
-)
+from flower_ldp.accounting.ledger.charges import Charge, Limit, Mark, NumberLimit, Receipt
 from flower_ldp.accounting.ledger.limits import (
     check_given_again,
     fitting,
@@ -207,8 +196,10 @@ class Ledger(LedgerFile):
         """
         if not isinstance(report, bytes):
             raise TypeError(f"report must be bytes, got {type(report).__name__}")
-        if len(report) > MOST_REPORT:
-            raise ValueError(f"report must have at most {MOST_REPORT} bytes, got {len(report)}")
+        if len(report) > charges.MOST_REPORT:
+            raise ValueError(
+                f"report must have at most {charges.MOST_REPORT} bytes, got {len(report)}"
+            )
         with self._transaction(WRITE) as (db, head):
             number = receipt.entry
             if not 1 <= number <= head.entries or rows.chain_at(db, head, number) != receipt.chain:
@@ -311,7 +302,7 @@ class Ledger(LedgerFile):
             self._catch_up(head)
             return entries.unsealed(db, head, charge)
 
-    def count(self, data_id: str, kind: Kind, most: int | None = None) -> int:
+    def count(self, data_id: str, kind: charges.Kind, most: int | None = None) -> int:
         """Count what was answered or failed beside charges; on disk when this returns.
 
         Parameters
@@ -339,12 +330,12 @@ class Ledger(LedgerFile):
         with self._transaction(WRITE) as (db, _):
             return sums.count(db, data_id, kind, most)
 
-    def counts(self, data_id: str) -> dict[Kind, int]:
+    def counts(self, data_id: str) -> dict[charges.Kind, int]:
         """Return what was counted for an account, by kind; see :meth:`count`."""
         with self._transaction(READ) as (db, _):
             return sums.counts(db, data_id)
 
-    def counted(self) -> dict[str, dict[Kind, int]]:
+    def counted(self) -> dict[str, dict[charges.Kind, int]]:
         """Return what was counted for all accounts of which anything was, sorted by name."""
         with self._transaction(READ) as (db, _):
             return {account: sums.counts(db, account) for _, account in sums.every_count(db)}
@@ -376,7 +367,7 @@ class Ledger(LedgerFile):
         One for each unit, of all of the data or of a part, in one run or in all.
         """
         if run_id is not None:
-            check_run(run_id)
+            charges.check_run(run_id)
         run = "" if run_id is None else str(run_id)
         with self._transaction(READ) as (db, _):
             return list(spending(Snapshot(db).spent(run, Place.of(data_id))))
@@ -386,7 +377,7 @@ class Ledger(LedgerFile):
 
         Beside what the run was charged they count what belongs to no run (:data:`NO_RUN`).
         """
-        check_run(run_id)
+        charges.check_run(run_id)
         with self._transaction(READ) as (db, head):
             at = self._clock_at(head).of_a_question()
             return Snapshot(db).towards(limit, Place.of(data_id), run_id, at)
@@ -414,7 +405,7 @@ class Ledger(LedgerFile):
             found[place.account] = found.get(place.account, 0) + bool(place.layout)
         return dict(sorted(found.items()))
 
-    def entries(self, first: int = 1) -> Iterator[Entry]:
+    def entries(self, first: int = 1) -> Iterator[charges.Entry]:
         """Yield the entries from number ``first`` on, each checked against the chain.
 
         Entries that are added meanwhile are not among them.
@@ -438,7 +429,7 @@ class Ledger(LedgerFile):
         with self._transaction(READ) as (_, head):
             return head.mark
 
-    def verify(self) -> Verification:
+    def verify(self) -> charges.Verification:
         """Check the whole file; takes time in proportion to it and holds charges off.
 
         Raises

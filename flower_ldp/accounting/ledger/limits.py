@@ -18,15 +18,8 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
-from flower_ldp.accounting.amounts import (
-    CONDITIONAL,
-    COUNTED,
-    DIRECT,
-    MOST,
-    RELEASES,
-    Amount,
-    Place,
-)
+from flower_ldp.accounting import amounts
+from flower_ldp.accounting.amounts import COUNTED, DIRECT, RELEASES, Amount, Place
 from flower_ldp.accounting.ledger import entries, rows
 from flower_ldp.accounting.ledger.charges import NO_RUN, Charge, Limit, NumberLimit
 from flower_ldp.accounting.ledger.rows import Head
@@ -82,7 +75,7 @@ def check_fits(
                     f"{charge.data_id}: {spent} was spent and {asked} is asked for, but the "
                     f"limit is {limit}{note if whole != own else ''}"
                 )
-        if not (life.amount(unit, COUNTED) + asked).fits(Amount(MOST, MOST)):
+        if not (life.amount(unit, COUNTED) + asked).fits(Amount(amounts.MOST, amounts.MOST)):
             raise BudgetExhausted(
                 f"{charge.data_id}: the ledger cannot count beyond {life.amount(unit, COUNTED)}"
             )
@@ -216,8 +209,8 @@ def example_marks(db: sqlite3.Connection, charge: Charge) -> list[Charge]:
     if charge.example == "row" or of_patients:
         return []
     book = Snapshot(db).spent("", Place.of(place.account))
-    direct = book.pair(f"{Unit.EXAMPLE.value} {DIRECT}") != (0, 0)
-    if direct or book.number(Unit.EXAMPLE, CONDITIONAL):
+    direct = book.amount(Unit.EXAMPLE, DIRECT) != Amount()
+    if direct or book.number(Unit.EXAMPLE, amounts.CONDITIONAL):
         fault = "has charges per row already, which bound nothing per patient"
         raise RefusalError(REFUSED_POLICY, f"{place.account} {fault}")
     name, message = f"{start[:-1]}{_MARK}", "an example is a patient"

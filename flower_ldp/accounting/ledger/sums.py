@@ -16,18 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
-from flower_ldp.accounting.amounts import (
-    COUNTED,
-    DIRECT,
-    NUMBERS,
-    RELEASES,
-    Amount,
-    Book,
-    ExactEvent,
-    Pair,
-    Place,
-    larger,
-)
+from flower_ldp.accounting import amounts
+from flower_ldp.accounting.amounts import COUNTED, Amount, Book, ExactEvent, Pair, Place
 from flower_ldp.accounting.ledger import rows
 from flower_ldp.accounting.ledger.charges import NO_RUN, Entry, Kind, Limit, NumberLimit
 from flower_ldp.accounting.ledger.rows import DamageError, Key
@@ -125,12 +115,13 @@ class Snapshot:
             return self.spent("", place).amount(limit.unit, COUNTED)
         # What belongs to no run may have been drawn in this one, and answers its messages.
         runs = {str(run_id), str(NO_RUN)}
-        return _sum([self.spent(run, place).pair(_line(limit.unit)) for run in runs])
+        name = amounts.line(limit.unit, COUNTED)
+        return _sum([self.spent(run, place).pair(name) for run in runs])
 
     def number(self, limit: NumberLimit, place: Place, at: int) -> int:
         """Return how many releases of an account count towards a limit at time ``at``."""
         if limit.window_seconds is None:
-            return self.spent("", place).pair(RELEASES)[0]
+            return self.spent("", place).pair(amounts.RELEASES)[0]
         return Window(self, place, at - limit.microseconds).number()
 
 
@@ -169,7 +160,7 @@ class Window:
         """
         if unit is Unit.CLIENT:
             return self.exactly(unit)
-        name = _line(unit)
+        name = amounts.line(unit, COUNTED)
         others = self.sums.total("", self.place.all_layouts).pair(name)
         if self.place.layout:
             own = self.sums.total("", self.place.own_layout).pair(name)
@@ -178,19 +169,19 @@ class Window:
 
     def exactly(self, unit: Unit) -> Amount:
         """Return what counts; looks at each part of all other layouts, if there are any."""
-        name = _line(unit)
+        name = amounts.line(unit, COUNTED)
         if unit is Unit.CLIENT:
             return _sum(self._both(self.place.all_layouts, name))
         most: dict[str, Pair] = {}
         for layout, part, life in self._others():
             had, ever = most.get(layout, (0, 0)), life.pair(name)
-            if larger(had, ever) != had:  # else it cannot be the largest since then either
-                most[layout] = larger(had, self._since(part, life).pair(name))
+            if amounts.larger(had, ever) != had:  # else it cannot be the largest since then either
+                most[layout] = amounts.larger(had, self._since(part, life).pair(name))
         return _sum([*self._both(self.place.name, name), *most.values()])
 
     def number(self) -> int:
         """Return the number of releases, of all parts together."""
-        return sum(pair[0] for pair in self._both(self.place.all_layouts, RELEASES))
+        return sum(pair[0] for pair in self._both(self.place.all_layouts, amounts.RELEASES))
 
     def _both(self, other: str, name: str) -> list[Pair]:
         """Return a line of the account, and that of other sums if these are not the account's."""
@@ -212,10 +203,6 @@ class Window:
             place = Place.of(name)
             if place.account == account and place.layout != self.place.layout:
                 yield place.layout, name, life
-
-
-def _line(unit: Unit) -> str:
-    return f"{unit.value} {COUNTED}"
 
 
 def _sum(pairs: list[Pair]) -> Amount:
@@ -296,10 +283,10 @@ class UnitSpending:
 def spending(book: Book) -> Iterator[UnitSpending]:
     """Yield what a book says about each unit for which there was a release."""
     for unit in Unit:
-        silent, conditional, waived = (book.number(unit, kind) for kind in NUMBERS)
+        silent, conditional, waived = (book.number(unit, kind) for kind in amounts.NUMBERS)
         beyond, in_all = Unbounded(silent, conditional), book.amount(unit)
         if in_all != Amount() or beyond or waived:
-            direct, counted = book.amount(unit, DIRECT), book.amount(unit, COUNTED)
+            direct, counted = book.amount(unit, amounts.DIRECT), book.amount(unit, COUNTED)
             under = book.conditional(unit)
             yield UnitSpending(unit, direct, in_all, counted, under, beyond, waived)
 

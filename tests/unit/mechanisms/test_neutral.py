@@ -30,9 +30,9 @@ from flower_ldp.mechanisms import (
     SubsetSelection,
     UnaryEncoding,
 )
-from flower_ldp.mechanisms.embeddings import double_at_least, double_at_most
+from flower_ldp.mechanisms.embeddings import double_at_most
 from flower_ldp.mechanisms.signds import Selection
-from flower_ldp.privacy import as_fraction
+from flower_ldp.privacy import as_fraction, double_at_least
 from tests.extras import extra
 
 mpmath = extra("mpmath")
