@@ -299,10 +299,6 @@ class Laplace(IntegerNoise):
         return np.asarray(report, dtype=np.float64) / self.steps
 
 
-#: The sensitivity that published texts take for a softmax row; it is too small by half.
-PUBLISHED_SENSITIVITY = 1
-
-
 @dataclass(frozen=True)
 class LaplacePlan(Checked):
     """One setting of the noise on a row of probabilities, under all its names.
@@ -324,7 +320,7 @@ class LaplacePlan(Checked):
         >>> LaplacePlan.from_published(230260).epsilon
         460520.0
         """
-        return cls(float(epsilon) * SIMPLEX_SENSITIVITY / PUBLISHED_SENSITIVITY)
+        return cls(float(epsilon) * SIMPLEX_SENSITIVITY)
 
     @classmethod
     def from_noise(cls, below: float, probability: float) -> LaplacePlan:
@@ -355,7 +351,7 @@ class LaplacePlan(Checked):
     @property
     def published_epsilon(self) -> float:
         """The name of the same noise in texts with sensitivity 1."""
-        return self.epsilon * PUBLISHED_SENSITIVITY / SIMPLEX_SENSITIVITY
+        return self.epsilon / SIMPLEX_SENSITIVITY
 
     @property
     def scale(self) -> float:

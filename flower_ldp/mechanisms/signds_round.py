@@ -47,9 +47,10 @@ _BIT = 4
 # What the sign adds to a score of an audit, or takes from it.
 _SIGN = 1e-3
 
-_Update = NDArray[np.float32]
+_Pair = tuple[NDArray[np.float32], NDArray[np.float32]]
 #: A selection and, if it was asked for, the magnitude bit.
 Report = tuple[Selection, int | None]
+_Score = Callable[[Report], float]
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class SignDSRound(base.UpdateMechanism):
         if self.magnitude_threshold is not None:
             mean = float(slope[: plan.top_size].mean(dtype=np.float64))
             slope *= np.float32(self.magnitude_threshold / (1.5 * mean))
-            return (self._by_ratio("disjoint top sets, bits differ", slope, -2 * slope),)
+            return (self._by_ratio("disjoint top sets, bits differ", (slope, -2 * slope)),)
         few = max(1, min(plan.dim_out, plan.top_size - 1))
         start = (dimension - 2 * few) // 2
         none, some = np.zeros_like(slope), np.zeros_like(slope)
@@ -148,22 +149,22 @@ class SignDSRound(base.UpdateMechanism):
             return float((some[selection.indices] == -selection.sign).sum())
 
         return (
-            self._by_ratio("disjoint top sets", slope, -slope),
+            self._by_ratio("disjoint top sets", (slope, -slope)),
             self._contrast("exact zeros", (some, slope), at_far_end, "reported at the far end"),
-            self._by_ratio("zeros only", none, slope),
+            self._by_ratio("zeros only", (none, slope)),
         )
 
-    def _by_ratio(self, check: str, one: _Update, other: _Update) -> base.Contrast:
+    def _by_ratio(self, check: str, pair: _Pair) -> base.Contrast:
         """Return a contrast by the exact log-ratio over epsilon.
 
         Who is in a top set is taken from its definition, and each set is found once.
         """
-        plan = self.selection.plan(len(one), quiet=True)
+        plan = self.selection.plan(len(pair[0]), quiet=True)
         of_bit = self.magnitude_epsilon or 0.0
         places = np.arange(plan.dimension)
         sets = [
             {sign: np.isin(places, top_by_sort(update, plan.top_size, sign)) for sign in (-1, 1)}
-            for update in (one, other)
+            for update in pair
         ]
 
         def ratio(report: Report) -> float:
@@ -173,15 +174,9 @@ class SignDSRound(base.UpdateMechanism):
             found = self.selection.epsilon * (first - second) + of_bit * (1 if bit else -1)
             return found / (self.selection.epsilon + of_bit)
 
-        return self._contrast(check, (one, other), ratio, "log-ratio / epsilon")
+        return self._contrast(check, pair, ratio, "log-ratio / epsilon")
 
-    def _contrast(
-        self,
-        check: str,
-        pair: tuple[_Update, _Update],
-        score: Callable[[Report], float],
-        label: str,
-    ) -> base.Contrast:
+    def _contrast(self, check: str, pair: _Pair, score: _Score, label: str) -> base.Contrast:
         """Return a contrast with the sign in its scores, and reports of another length far off."""
         dim_out = self.selection.plan(len(pair[0]), quiet=True).dim_out
 

@@ -141,10 +141,8 @@ class Charge:
         declared = self.waived.get(event.mechanism, ())
         for unit in declared:
             if unit is event.unit or unit not in event.unit.within:
-                raise ValueError(
-                    f"waived for {event.mechanism} must be units finer than {event.unit.value}, "
-                    f"got {unit.value}"
-                )
+                wanted = f"units finer than {event.unit.value}, got {unit.value}"
+                raise ValueError(f"waived for {event.mechanism} must be {wanted}")
         freed = {finer for unit in declared for finer in unit.within}
         return tuple(unit.value for unit in Unit if unit in freed)
 

@@ -144,14 +144,16 @@ def _request(asked: Entry | Charge, events: tuple[ExactEvent, ...]) -> Row:
     return asked.fingerprint, asked.parameters, *(replace(one, waived=()) for one in events)
 
 
+def _no_repeat(charge: Charge, why: str) -> RefusalError:
+    return RefusalError(REFUSED_REPEAT, f"message {charge.message_id} {why}")
+
+
 def check_same(known: Entry, charge: Charge) -> None:
     """Refuse another request; what the owner has declared since makes none."""
     if _request(known, known.events) != _request(charge, charge.exact) or (
         charge.during is None and known.message_type != charge.message_type
     ):
-        raise RefusalError(
-            REFUSED_REPEAT, f"message {charge.message_id} was charged for another request"
-        )
+        raise _no_repeat(charge, "was charged for another request")
 
 
 def answer(db: sqlite3.Connection, known: Entry, charge: Charge) -> Receipt:
@@ -159,11 +161,8 @@ def answer(db: sqlite3.Connection, known: Entry, charge: Charge) -> Receipt:
     check_same(known, charge)
     report = rows.read_report(db, known.number, known.chain)
     if report is None:
-        raise RefusalError(
-            REFUSED_REPEAT,
-            f"message {charge.message_id} was charged (entry {known.number}) but no report "
-            "was sealed: its cost stays, and only a new message can be answered",
-        )
+        why = "no report was sealed: its cost stays, and only a new message can be answered"
+        raise _no_repeat(charge, f"was charged (entry {known.number}) but {why}")
     return Receipt(known.number, known.chain, report)
 
 
@@ -171,10 +170,10 @@ def unsealed(db: sqlite3.Connection, head: Head, charge: Charge) -> Receipt:
     """Return the receipt of a charge that has no report, or refuse."""
     known = find(db, head, charge)
     if known is None:
-        raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} is not charged")
+        raise _no_repeat(charge, "is not charged")
     check_same(known, charge)
     if rows.read_report(db, known.number, known.chain) is not None:
-        raise RefusalError(REFUSED_REPEAT, f"message {charge.message_id} has a report")
+        raise _no_repeat(charge, "has a report")
     return Receipt(known.number, known.chain)
 
 

@@ -75,10 +75,9 @@ def check_fits(
                     f"{charge.data_id}: {spent} was spent and {asked} is asked for, but the "
                     f"limit is {limit}{note if whole != own else ''}"
                 )
-        if not (life.amount(unit, COUNTED) + asked).fits(Amount(amounts.MOST, amounts.MOST)):
-            raise BudgetExhausted(
-                f"{charge.data_id}: the ledger cannot count beyond {life.amount(unit, COUNTED)}"
-            )
+        counted = life.amount(unit, COUNTED)
+        if not (counted + asked).fits(Amount(amounts.MOST, amounts.MOST)):
+            raise BudgetExhausted(f"{charge.data_id}: the ledger cannot count beyond {counted}")
     for most in numbers if charge.releases else ():
         made = sums.number(most, place, at)
         if made + charge.releases > most.most:
