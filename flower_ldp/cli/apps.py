@@ -181,8 +181,7 @@ def write_app(
         words = ["flower-ldp", "simulate", str(folder), "--nodes", _SIZES[kind][0]]
         start = shlex.join([*words, "--policy", str(folder / _POLICY)])
     report.facts.update(folder=str(folder), kind=kind, files=sorted(found), start=start)
-    report.line(f"{folder}: {len(found)} files. Run it:")
-    report.line(f"  {start}")
+    report.line(f"{folder}: {len(found)} files. Run it:\n  {start}")
 
 
 def texts(name: str, kind: Kind, publisher: str) -> dict[str, str]:
@@ -206,10 +205,9 @@ def texts(name: str, kind: Kind, publisher: str) -> dict[str, str]:
         raise ConfigError(f"{publisher!r} is no publisher: letters, digits, '-', '_' and '.'")
     # Those of this kind alone at last.
     own = [kind] if kind == "mechanism" else ["app", kind]
-    folders = [_HERE / "templates" / part for part in ("any", *own)]
     found = {
         template.relative_to(folder).as_posix().removesuffix(".txt"): template.read_text("utf-8")
-        for folder in folders
+        for folder in (_HERE / "templates" / part for part in ("any", *own))
         for template in sorted(folder.rglob("*.txt"))
     }
     nodes, shape = _SIZES[kind]

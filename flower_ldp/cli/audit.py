@@ -117,8 +117,7 @@ def _cases(builders: Builders, mechanism: str, settings: Settings, report: Repor
         try:
             cases.append(builders[name](settings))
         except (ModuleNotFoundError, ValueError) as error:  # each name has its own
-            no_claim = isinstance(error, NoSuchClaimError)
-            if mechanism == ALL and (no_claim or is_extra(error)):
+            if mechanism == ALL and (isinstance(error, NoSuchClaimError) or is_extra(error)):
                 report.warn(f"{name} is left out: {error}")
             elif isinstance(error, ValueError):
                 raise typer.BadParameter(str(error)) from error

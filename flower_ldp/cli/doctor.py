@@ -11,6 +11,7 @@ import platform
 import shutil
 import sqlite3
 import sys
+from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -62,10 +63,9 @@ def doctor(report: Report, policy: Path | None = None) -> None:
 
 
 def _version_of(name: str) -> str | None:
-    try:
+    with suppress(metadata.PackageNotFoundError):
         return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+    return None
 
 
 def versions_of(wanted: Requirement) -> str:
@@ -89,10 +89,9 @@ def requirements(extra: str = "") -> list[Requirement]:
     PackageNotFoundError
         If the package is not installed but found as a folder.
     """
-    every = [Requirement(line) for line in metadata.requires("flower-ldp") or []]
     return [
         one
-        for one in every
+        for one in map(Requirement, metadata.requires("flower-ldp") or [])
         if (one.marker is None or one.marker.evaluate({"extra": extra}))
         and bool(extra) == ("extra" in str(one.marker))
     ]
@@ -101,9 +100,8 @@ def requirements(extra: str = "") -> list[Requirement]:
 def _unfit(wanted: Requirement) -> str:
     """Return what is wrong with the version that is there, if one is."""
     found = _version_of(wanted.name)
-    if found is None or admits(wanted, found):
-        return ""
-    return f"{wanted.name} {found} is not {versions_of(wanted)}"
+    fits = found is None or admits(wanted, found)
+    return "" if fits else f"{wanted.name} {found} is not {versions_of(wanted)}"
 
 
 def _installed(report: Report) -> None:
@@ -188,8 +186,7 @@ def _owner(policy: Path | None, report: Report) -> None:
         report.line("Nothing leaves a client but a refusal.")
         return
     held, doubts = load_own_policy(path)
-    for doubt in doubts:
-        report.warn(doubt)
+    report.warn(*doubts)
     report.facts["policy"] = {"file": str(path), "data_id": held.data_id, "mode": held.mode}
     report.line(f"Policy: {path}, for {held.data_id}, mode {held.mode}.")
     ledger_of(held, report)

@@ -140,16 +140,14 @@ class LocalDp:
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
-        if self.sensitivity != 0:
-            check_in("[1e-30, 1e30]", "sensitivity", self.sensitivity)
-        noise = others_noise.local_dp_mod(
-            self.clipping_norm, self.sensitivity, self.epsilon, self.delta
-        )
+        clip, told = self.clipping_norm, self.sensitivity
+        if told != 0:
+            check_in("[1e-30, 1e30]", "sensitivity", told)
+        noise = others_noise.local_dp_mod(clip, told, self.epsilon, self.delta)
         made = "sensitivity x sqrt(2 ln(1.25 / delta)) / epsilon"
-        least = 2.0 * self.clipping_norm
-        if 0 < self.sensitivity < least:
-            clip = f"a clip of {self.clipping_norm:g} has one of {number(least)}"
-            report.warn(f"the sensitivity is {self.sensitivity:g}, and {clip}")
+        if 0 < told < 2.0 * clip:
+            of = f"a clip of {clip:g} has one of {number(2.0 * clip)}"
+            report.warn(f"the sensitivity is {told:g}, and {of}")
         report.line("Flower's LocalDpMod: clipped, and normal noise added at the client")
         report.tell(
             Fact("software", "LocalDpMod"),
@@ -258,18 +256,15 @@ def mindspore(report: Report, file: File, rounds: Rounds = 1) -> None:
     report.facts["privacy_eval_type"] = chosen.privacy_eval_type
     report.line(f"{file}: {kind}, as MindSpore Federated runs it")
     if kind == "NOT_ENCRYPT":
-        report.facts["epsilon"] = None
-        report.line("Training: the models leave as they are, at no epsilon.")
+        report.line("Training: the models leave as they are, at no epsilon.", epsilon=None)
     elif isinstance(section, SignDSConfig):
         _signds(section, rounds, report)
     elif isinstance(section, DPEncryptConfig):
         epsilon, delta = section.dp_eps, section.dp_delta
         noise = others_noise.mindspore_dp(section.dp_norm_clip, epsilon, delta)
-        made = "exact for updates one clip apart"
-        given = section.model_dump(include={"dp_eps", "dp_delta", "dp_norm_clip"})
         report.tell(
-            Fact("parameters", given),
-            *_noise(noise, epsilon, delta, rounds, made),
+            Fact("parameters", section.model_dump(include={"dp_eps", "dp_delta", "dp_norm_clip"})),
+            *_noise(noise, epsilon, delta, rounds, "exact for updates one clip apart"),
             note("covers", "the weights of one message"),
             Fact("not_covered", _MINDSPORE_RAW, "not covered"),
         )

@@ -55,8 +55,7 @@ def create(report: Report, file: File) -> None:
         raise LedgerError(f"{file} exists: a ledger is made once, and never on top of a file")
     with Ledger.open(file, create=True) as ledger:
         mark = ledger.mark()
-    report.facts.update(mark=asdict(mark))
-    report.line(f"{file}: a new ledger, {mark.ledger}, with nothing spent")
+    report.line(f"{file}: a new ledger, {mark.ledger}, with nothing spent", mark=asdict(mark))
 
 
 command(app, "show", "flower-ldp ledger show privacy-ledger.sqlite --last 20")(show)
@@ -98,8 +97,7 @@ def export(
         raise wrong("--output", f"{output} is no regular file; without it rows go to stdout")
     with look_into(file) as ledger, working(f"writing {output}"):
         rows = to_file(ledger.export(), as_csv, output)
-    report.facts.update(output=str(output), format=format, rows=rows)
-    report.line(f"{output}: {rows:,} rows")
+    report.line(f"{output}: {rows:,} rows", output=str(output), format=format, rows=rows)
 
 
 def to_file(rows: Rows, as_csv: bool, target: Path) -> int:
@@ -171,8 +169,7 @@ def verify(
         note("end of the chain", found.mark.chain),
     )
     if kept is not None:
-        report.facts["anchor"] = str(kept)
-        report.line(f"{kept}: in this ledger's history")
+        report.line(f"{kept}: in this ledger's history", anchor=str(kept))
 
 
 @command(app, "anchor", "flower-ldp ledger anchor privacy-ledger.sqlite --file /media/key/mark")

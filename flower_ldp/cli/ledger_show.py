@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from flower_ldp.accounting.amounts import Amount, Place
-from flower_ldp.accounting.composition import Totals
-from flower_ldp.accounting.composition import totals as composed
+from flower_ldp.accounting.composition import Totals, totals
 from flower_ldp.accounting.ledger import Ledger, NumberLimit
 from flower_ldp.accounting.ledger.anchor import Anchor
-from flower_ldp.accounting.ledger.charges import NO_RUN, Kind
+from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.accounting.ledger.file import undo
 from flower_ldp.accounting.ledger.sums import UnitSpending, releases_by_account
 from flower_ldp.bounds import Bounded
@@ -26,8 +25,6 @@ from flower_ldp.privacy import Unit, at_least, meaning
 NO_PROMISE = "no promise"
 # The newest run of an account is looked for in so many entries.
 _TAIL = 500
-#: What is counted beside the charges.
-_KINDS: tuple[Kind, ...] = ("again", "acknowledged", "failed")
 
 
 def look_into(file: Path, anchor: Anchor | None = None) -> Ledger:
@@ -95,8 +92,7 @@ def _totals(ledger: Ledger, report: Report) -> None:
     mark = ledger.mark()
     accounts = ledger.accounts()
     found = [(data_id, row) for data_id in accounts for row in ledger.spending(data_id)]
-    report.facts["mark"] = asdict(mark)
-    report.line(f"Ledger {mark.ledger}, {mark.entries:,} entries")
+    report.line(f"Ledger {mark.ledger}, {mark.entries:,} entries", mark=asdict(mark))
     if not found:
         report.line("Nothing was spent.")
     rows = [{"data_id": name, "parts": accounts[name], **_fact(row)} for name, row in found]
@@ -162,7 +158,7 @@ def _bounds(ledger: Ledger, delta: float, report: Report) -> None:
                 continue
             # Of parts the sum is the largest one's, which is below that of all that may be.
             pure = sums[unit].in_all.spent(unit)
-            both = Totals(pure, composed(events, delta=delta)[unit].approximate)
+            both = Totals(pure, totals(events, delta=delta)[unit].approximate)
             rows.append(
                 {
                     "data_id": data_id,
@@ -237,14 +233,9 @@ def _newest_runs(ledger: Ledger) -> dict[str, int]:
 
 def _numbers(ledger: Ledger, report: Report) -> None:
     """State the releases of each account, and what was answered or failed beside them."""
-    found = ledger.counted()
     rows = [
-        {
-            "data_id": name,
-            "releases": ledger.number(name, NumberLimit(0)),
-            **{kind: found.get(name, {}).get(kind, 0) for kind in _KINDS},
-        }
-        for name in sorted({*found, *ledger.accounts()})
+        {"data_id": name, "releases": ledger.number(name, NumberLimit(0)), **ledger.counts(name)}
+        for name in sorted({*ledger.counted(), *ledger.accounts()})
     ]
     report.table(
         "numbers",

@@ -52,8 +52,7 @@ class _Commands(TyperGroup):
         if cmd_name not in COMMANDS:
             return None
         module, name = ("apps", cmd_name) if cmd_name in _APPS else (cmd_name, "app")
-        place = getattr(import_module(f"flower_ldp.cli.{module}"), name)
-        found = typer.main.get_command(place)
+        found = typer.main.get_command(getattr(import_module(f"flower_ldp.cli.{module}"), name))
         found.help = found.help or COMMANDS[cmd_name]
         return found
 

@@ -204,8 +204,9 @@ class Report:
         self._warnings: list[str] = []
         self._problems: list[str] = []
 
-    def line(self, text: str) -> None:
-        """Print a line of text, as it is and unbroken."""
+    def line(self, text: str, /, **facts: Any) -> None:
+        """Print a line of text, as it is and unbroken; add the facts that it tells."""
+        self.facts.update(facts)
         if not self.as_json:
             typer.echo(text)
             self._ended_blank = text.endswith("\n")
@@ -266,10 +267,11 @@ class Report:
         drawing = "\n".join(line.rstrip() for line in captured.get().splitlines())
         self._block(f"{title}\n{drawing}\n")
 
-    def warn(self, text: str) -> None:
+    def warn(self, *texts: str) -> None:
         """State what is no error but should be known."""
-        self._warnings.append(text)
-        typer.echo(f"warning: {text}", err=True)
+        self._warnings += texts
+        for text in texts:
+            typer.echo(f"warning: {text}", err=True)
 
     @contextmanager
     def warnings_of(self, category: type[Warning]) -> Iterator[None]:
@@ -278,8 +280,7 @@ class Report:
             try:
                 yield
             finally:
-                for text in dict.fromkeys(str(warning.message) for warning in caught):
-                    self.warn(text)
+                self.warn(*dict.fromkeys(str(warning.message) for warning in caught))
 
     def problem(self, text: str) -> None:
         """State what is wrong; the command then ends with exit code 1."""
@@ -296,14 +297,9 @@ class Report:
             With code 1, if there is a problem.
         """
         if self.as_json:
-            answer = {
-                "ok": not self._problems,
-                "problems": self._problems,
-                "warnings": self._warnings,
-                **self.facts,
-            }
+            own = {"ok": not self._problems, "problems": self._problems, "warnings": self._warnings}
             try:
-                typer.echo(json.dumps(answer, indent=2, allow_nan=False))
+                typer.echo(json.dumps(own | self.facts, indent=2, allow_nan=False))
             except BrokenPipeError:
                 raise
             except OSError as error:

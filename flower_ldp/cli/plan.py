@@ -114,7 +114,6 @@ class PrivateTraining:
             report.warn(f"delta {self.delta:g} is not below 1 / examples: policies refuse it")
         size, deviation = plan.mean_size(self.examples), plan.deviation(self.examples)
         section = in_one_line({name: getattr(plan, name) for name in _POLICY_FIELDS})
-        steps = f", for all {taken:,} steps together"
         over = ", the noise over the clipping length"
         spent = PrivacySpent(Unit.EXAMPLE, plan.epsilon, plan.delta)
         report.facts.update(mechanism="dpsgd", parameters=asdict(self))
@@ -122,7 +121,7 @@ class PrivateTraining:
             Fact("noise_multiplier", plan.noise, "noise multiplier", over),
             Fact("step.examples", size, "examples in a step", f" on average, of {self.examples:,}"),
             Fact("step.deviation", deviation, "deviation of the noise", ", of a step's gradient"),
-            *price(spent, "plan", "epsilon of the plan", steps),
+            *price(spent, "plan", "epsilon of the plan", f", for all {taken:,} steps together"),
             Fact("policy", section, "in the policy", text=f"plan: {section}"),
         )
 

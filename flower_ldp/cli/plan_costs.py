@@ -57,12 +57,11 @@ def laplace_noise(plan: LaplacePlan, probability: float, of: str = "") -> list[F
     """Return the noise on a row of probabilities, in all its names; ``of`` begins the keys."""
     below = plan.noise_below(probability)
     drowned = "; no probability is larger than 1" if below >= 1.0 else ""
-    bound = f"   {100 * probability:.6g} % of it below"
     any_change = " per client, pure, for any change of the row"
     half = " (scale = 1 / epsilon, which names half)"
     return [
         Fact(f"{of}noise.scale", plan.scale, "noise on each probability"),
-        Fact(f"{of}noise.below", below, bound, drowned),
+        Fact(f"{of}noise.below", below, f"   {100 * probability:.6g} % of it below", drowned),
         Fact(f"{of}noise.probability", probability),
         Fact(f"{of}row.epsilon", plan.epsilon, "epsilon a row", any_change),
         Fact(f"{of}row.published_epsilon", plan.published_epsilon, "   as texts publish it", half),

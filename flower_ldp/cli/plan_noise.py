@@ -63,14 +63,13 @@ class GaussianRun:
         theirs = 2.0 * self.clip_norm * textbook
         told = "more than asked for" if true > self.delta else "less than asked for: needless noise"
         params, rounds = self.params, self.rounds
-        size = [] if params is None else costs.bytes_up(1 + params, rounds, params)
         report.facts.update(mechanism="gaussian", parameters=asdict(self))
         report.tell(
             *mechanism.describe(),
             *costs.mean_of(mechanism.deviation, self.clients, "reports"),
             Fact("noise.textbook_deviation", theirs, "   by the textbook", ", 2C as distance"),
             Fact("noise.textbook_delta", true, "   its true delta", f", {told}"),
-            *size,
+            *([] if params is None else costs.bytes_up(1 + params, rounds, params)),
         )
         (event,) = mechanism.events()
         one = compose([event])[Unit.CLIENT]
@@ -144,9 +143,8 @@ class LaplaceNoise:
         plan, mechanism = self._chosen(report)
         reports = None if self.clients is None else self.clients * self.rows
         report.facts.update(mechanism="laplace", parameters=asdict(self))
-        deviation = math.sqrt(2.0) * plan.scale
         facts = costs.laplace_noise(plan, self.probability)
-        facts += costs.mean_of(deviation, reports, "rows of a round")
+        facts += costs.mean_of(math.sqrt(2.0) * plan.scale, reports, "rows of a round")
         if self.classes is not None:
             facts += costs.bytes_up(eval_report_length(EvalProposal(mechanism, {})), self.rounds)
         report.tell(*facts)

@@ -169,12 +169,11 @@ class SignDSRun:
         source = f" from {reports:,} reports{needed}"
         all_rounds, agreeing = math.sqrt(self.rounds) * one, f"   of {self.rounds:,} that agree"
         sized = partial(mechanism.plan, quiet=True)
-        outlook = Outlook(sized, plan.dimension, clients, self.rounds, reports)
         return [
             *keyed("signal_to_noise", reports_per_round=reports, reports_for_one=enough),
             Fact("signal_to_noise.round", one, "signal to noise of a round", source),
             Fact("signal_to_noise.all_rounds", all_rounds, agreeing),
-            *outlook.facts(),
+            *Outlook(sized, plan.dimension, clients, self.rounds, reports).facts(),
         ]
 
     def _shuffle(self, epsilon: float, reports: int) -> list[Fact]:
@@ -272,9 +271,8 @@ class CodewordRun:
         else:
             is_better, by = cosine > its, f"cosine of {self.clients:,} reports"
             told = f"{told}, cosine {its:.3f}"
-        better = "codeword" if is_better else "signds"
         return [
             Fact("signds.efficiency", other.efficiency, "   of SignDS, its sizes chosen", "", told),
             *keyed("signds", cosine=its, bytes_up=other.report_bytes),
-            Fact("better", better, "better", f", by the {by}"),
+            Fact("better", "codeword" if is_better else "signds", "better", f", by the {by}"),
         ]

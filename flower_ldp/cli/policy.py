@@ -35,8 +35,7 @@ def sample(report: Report, simulation: bool = False) -> None:
     """
     name = "simulation_policy.yaml" if simulation else "client_policy.yaml"
     text = files("flower_ldp.cli").joinpath("samples", name).read_text(encoding="utf-8")
-    report.facts.update(name=name, text=text)
-    report.line(text.rstrip("\n"))
+    report.line(text.rstrip("\n"), name=name, text=text)
 
 
 @command(app, "check", _CHECK)
@@ -51,8 +50,7 @@ def check(report: Report, file: File) -> None:
         The policy.
     """
     policy, doubts = load_own_policy(file)
-    for doubt in doubts:
-        report.warn(doubt)
+    report.warn(*doubts)
     report.line(f"{file}: a policy for {policy.data_id}, mode {policy.mode}")
     report.facts.update(data_id=policy.data_id, mode=policy.mode)
     _messages(policy, report)
