@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import hmac
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from flwr.app import Context
 
-from flower_ldp.clients import Admission, OwnerAdmission, ReleaseRequest
+from flower_ldp.clients import OwnerAdmission, ReleaseRequest
 from flower_ldp.clients.charging import policy_of
 from flower_ldp.clients.keys import own_key
-from flower_ldp.clients.permit import Handling, Permit
+from flower_ldp.clients.permit import Permit
 from flower_ldp.errors import RefusalError
 from flower_ldp.refusals import REFUSED_LEDGER
 
@@ -31,17 +31,8 @@ _CODE = 32  # bytes
 KEY_SUFFIX = "-mark-key"
 
 
-@dataclass(frozen=True)
-class MarkedAdmission:
-    """An admission whose stored reports bear the node's mark.
-
-    Parameters
-    ----------
-    admission : Admission
-        Charges releases and keeps reports.
-    """
-
-    admission: Admission = field(default_factory=OwnerAdmission)
+class MarkedAdmission(OwnerAdmission):
+    """The owner's admission; the stored reports bear the node's mark."""
 
     def admit(self, request: ReleaseRequest, context: Context) -> Permit:
         """Charge a release; a stored report is only given again with its mark.
@@ -56,7 +47,7 @@ class MarkedAdmission:
             key = mark_key(Path(policy_of(context).ledger))
         except OSError as error:
             raise RefusalError(REFUSED_LEDGER, f"the key of the marks: {error}") from error
-        permit = self.admission.admit(request, context)
+        permit = super().admit(request, context)
         stored = permit.stored
         if stored is not None:
             stored = unmarked(key, request, stored)
@@ -65,10 +56,6 @@ class MarkedAdmission:
             permit.keep(marked(key, request, report), last)
 
         return replace(permit, stored=stored, keep=keep)
-
-    def acknowledge(self, message_type: str, context: Context) -> Handling:
-        """Let a message be answered without a release, as the admission does."""
-        return self.admission.acknowledge(message_type, context)
 
 
 def marked(key: bytes, request: ReleaseRequest, report: bytes) -> bytes:
