@@ -452,16 +452,9 @@ def _check(
     for name, value in (("answers_per_client", answers), ("rounds", rounds)):
         if value is not None:
             check_in("[1, 1000000]", name, value, int)
-    if rounds is not None and rounds < (answers or 1):
-        raise ValueError(
-            f"rounds must be at least answers_per_client, {answers}, as a client answers a round "
-            f"once, got {rounds}"
-        )
-    if rounds is not None and answers is not None and rounds > clients * answers:
-        raise ValueError(
-            f"rounds must be at most clients * answers_per_client, {clients * answers}: no round "
-            f"is without a report, got {rounds}"
-        )
+    if rounds is not None and answers is not None:
+        # A client answers a round once, and no round is without a report.
+        check_in(f"[{answers}, {clients * answers}]", "rounds", rounds, int)
     if mechanism not in (None, SignDS, Codeword):
         raise TypeError(f"mechanism must be SignDS or Codeword, the class, got {mechanism!r}")
 

@@ -13,8 +13,6 @@ from flwr.app import ArrayRecord, MetricRecord
 
 from flower_ldp.files import replacing
 
-__all__ = ["BestModel"]
-
 Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
@@ -80,7 +78,12 @@ class BestModel:
         found = None if self._evaluate is None else self._evaluate(server_round, arrays)
         value = None if found is None else self._value_of(found)
         if self._is_best(value):
-            self._save(arrays)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # numpy.savez takes names as keywords, and an array may be called "file".
+            with replacing(self.path) as file, zipfile.ZipFile(file, "w") as archive:
+                for name, array in arrays.items():
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, array.numpy(), allow_pickle=False)
             self.server_round, self.value = server_round, value
         return found
 
@@ -96,11 +99,3 @@ class BestModel:
         return not math.isnan(value) and (
             math.isnan(self.value) or self._sign * value > self._sign * self.value
         )
-
-    def _save(self, arrays: ArrayRecord) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        # numpy.savez takes names as keywords, and an array may be called "file".
-        with replacing(self.path) as file, zipfile.ZipFile(file, "w") as archive:
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, array.numpy(), allow_pickle=False)

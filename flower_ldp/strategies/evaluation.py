@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -44,17 +44,6 @@ from flower_ldp.wire.proposal import health_events
 _log = logging.getLogger("flwr")
 _own_log = logging.getLogger("flower_ldp")
 _OWN_PREFIXES = ("score", "epsilon-", "rejected-", "failing-share")
-
-
-@dataclass(frozen=True)
-class NoisyRows:
-    """Rows with Laplace noise, projected onto the simplex and scored as they are."""
-
-    mechanism: Laplace
-
-    def scored(self, reports: NDArray[np.int64], score: scores.ClusterScore) -> dict[str, float]:
-        """Return ``score``."""
-        return {"score": score.of_rows(project_to_simplex(self.mechanism.estimate(reports)))}
 
 
 @dataclass(frozen=True)
@@ -135,15 +124,11 @@ class CodebookRows:
         return values
 
 
-#: What one round asks for, and how its reports are read.
-RoundRows: TypeAlias = NoisyRows | CodebookRows
-
-
 @dataclass
 class _Evaluation(Round):
     """What the server must remember between asking and scoring."""
 
-    rows: RoundRows
+    rows: Laplace | CodebookRows
     proposal: EvalProposal
 
 
@@ -250,7 +235,9 @@ class ProtectedEvalStrategy(PatientStrategy):
         """Log the evaluation and its cost, then the wrapped strategy's summary."""
         _log.info("\t├──> Protected evaluation: %s", self.mechanism)
         _log.info("\t│\t├──Metrics: %s", ", ".join(self.metrics) or "none")
-        cost = compose(self._events())[Unit.CLIENT]
+        metrics = (event for metric in self.metrics.values() for event in metric.events())
+        bit = health_events(self._health.epsilon)
+        cost = compose((*self.mechanism.events(), *metrics, *bit))[Unit.CLIENT]
         _log.info("\t│\t└──Cost of an evaluation: %s, every %d rounds", cost, self.every)
         self.strategy.summary()
 
@@ -279,11 +266,13 @@ class ProtectedEvalStrategy(PatientStrategy):
         )
         if turn is None:  # nothing to run the model for
             return []
-        rows = self._rows(arrays)
-        proposal = EvalProposal(rows.mechanism, self.metrics, self._health.epsilon)
+        own = self.mechanism
+        rows = own if isinstance(own, Laplace) else own.for_model(arrays)
+        asked = rows if isinstance(rows, Laplace) else rows.mechanism
+        proposal = EvalProposal(asked, self.metrics, self._health.epsilon)
         config["server-round"] = server_round
         content = RecordDict({self._arrays_key: arrays, self._config_key: config})
-        current = _Evaluation(server_round, turn, self._events(), rows, proposal)
+        current = _Evaluation(server_round, turn, proposal.events(), rows, proposal)
         for callback in self._callbacks:
             callback.before_ask(current)
         self.proposals.choose(current, content, proposal.to_fields())
@@ -343,19 +332,11 @@ class ProtectedEvalStrategy(PatientStrategy):
         """
         return self.proposals.report(delta=delta)
 
-    def _events(self) -> tuple[PrivacyEvent, ...]:
-        """Return what one evaluation costs one client: all rows, each metric, the health bit."""
-        metrics = (event for metric in self.metrics.values() for event in metric.events())
-        return (*self.mechanism.events(), *metrics, *health_events(self._health.epsilon))
-
-    def _rows(self, arrays: ArrayRecord) -> RoundRows:
-        """Return what a round with this model asks for."""
-        if isinstance(self.mechanism, Laplace):
-            return NoisyRows(self.mechanism)
-        return self.mechanism.for_model(arrays)
-
-    def _scored(self, rows: RoundRows, reports: NDArray[np.int64]) -> Metrics:
-        found = rows.scored(reports, self.score)
+    def _scored(self, rows: Laplace | CodebookRows, reports: NDArray[np.int64]) -> Metrics:
+        if isinstance(rows, Laplace):
+            found = {"score": self.score.of_rows(project_to_simplex(rows.estimate(reports)))}
+        else:
+            found = rows.scored(reports, self.score)
         if not math.isfinite(found["score"]):
             _log.warning("the rows allow no score: fewer than two clusters, or one row in each")
         kept = {name: value for name, value in found.items() if math.isfinite(value)}

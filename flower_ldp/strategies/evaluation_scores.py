@@ -515,9 +515,12 @@ def score_trust(
         return score.of_law(support.rows, support.spread(codes), total)
 
     proxy_score, true_score = scored(even), scored(shares)
-    found = []
+    found, ends = [], np.cumsum(shares)
+    ends /= ends[-1]
     for _ in range(repeats):
-        codes = _draw(shares, total, rng)
+        # Independent codes by their shares, to a double's precision: nothing private is drawn.
+        uniform = rng.words(total) / 2.0**64
+        codes = np.minimum(np.searchsorted(ends, uniform, side="right"), len(shares) - 1)
         reports = mechanism.response.randomize_array(codes, rng)
         found.append(scored((estimate or mechanism.estimate)(reports)))
     way = true_score - proxy_score
@@ -548,11 +551,3 @@ def warn_if_near_uniform(rows: NDArray[np.float64], shares: Shares | None = None
             UntrustedScoreWarning,
             stacklevel=2,
         )
-
-
-def _draw(shares: Shares, total: int, rng: RandomSource) -> NDArray[np.int64]:
-    """Return independent codes by their shares, to a double's precision."""
-    # Pretended clients only: nothing private is drawn here.
-    uniform = rng.words(total) / 2.0**64
-    ends = np.cumsum(shares)
-    return np.minimum(np.searchsorted(ends / ends[-1], uniform, side="right"), len(shares) - 1)

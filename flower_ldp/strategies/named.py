@@ -356,8 +356,7 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
         server_optimizer: ServerOptimizer | None = None,
         **options: Unpack[TrainingOptions],
     ) -> None:
-        optimizer = AgreedLength() if server_optimizer is None else server_optimizer
-        super().__init__(mechanism, optimizer, **options)
+        super().__init__(mechanism, server_optimizer or AgreedLength(), **options)
         self._rounds: int | None = None
 
     def _asked(self, entries: int | None, participation: float = 1.0) -> Codeword:

@@ -358,22 +358,19 @@ class SpendingReport:
             if said is not None and replace(spent, unit=said.unit) == said and not beyond:
                 lines.append(f"and as much per {unit.value}, which is part of it")
                 continue
-            lines += self._lines(unit, spent, beyond)
+            line = f"at most {spent} (worst of {len(self.clients)} clients, a sum)"
+            direct, smaller = self.direct.get(unit), self.smaller[unit]
+            if direct != spent:
+                line += f", of which directly {direct or 'nothing'}"
+            if smaller != spent:
+                line += f"; or {smaller}"
+            if beyond:
+                line += f"; {beyond}: the total does not bound them"
+            lines += [line, meaning(smaller)]
             said = spent
         if self.shuffle is not None:
             lines.append(f"conditional, in no total: {self.shuffle}")
         return "\n".join(lines) or "nothing was asked for"
-
-    def _lines(self, unit: Unit, spent: PrivacySpent, beyond: Unbounded) -> list[str]:
-        line = f"at most {spent} (worst of {len(self.clients)} clients, a sum)"
-        direct = self.direct.get(unit)
-        if direct != spent:
-            line += f", of which directly {direct or 'nothing'}"
-        if self.smaller[unit] != spent:
-            line += f"; or {self.smaller[unit]}"
-        if beyond:
-            line += f"; {beyond}: the total does not bound them"
-        return [line, meaning(self.smaller[unit])]
 
 
 class Proposals(RoundCallback[Round]):

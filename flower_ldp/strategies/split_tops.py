@@ -95,13 +95,11 @@ def checked_labels(
     found = {}
     for name, values in labels.items():
         array, records = np.asarray(values), len(tables.tables[name])
-        if array.dtype.kind not in "iu" or array.ndim == 0 or len(array) != records:
+        if array.dtype.kind not in "iu" or array.shape[:1] != (records,) or array.size == 0:
             raise ValueError(
                 f"labels of {name!r} must be integers, {records} or {records} rows of them, got "
                 f"{array.dtype} {array.shape}"
             )
-        if array.size == 0:
-            raise ValueError(f"labels of {name!r} must be at least one for each record")
         found[name] = array.astype(np.int64)
     return found
 

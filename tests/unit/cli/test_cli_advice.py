@@ -42,7 +42,7 @@ def test_choices_can_be_fixed() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--answers-per-client", 3, "--rounds", 2), "--rounds: must be at least"),
+        (("--answers-per-client", 3, "--rounds", 2), "--rounds: must be an integer in [3, "),
         (("--answers-per-client", 3, "--epsilon", 2), "No such option '--epsilon'"),
         (("--answers-per-client", 0), "--answers-per-client: must be"),
         (("--params", 2**24 + 1, "--mechanism", "codeword"), "--params: must be at most"),
