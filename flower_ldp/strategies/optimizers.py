@@ -169,8 +169,7 @@ class Momentum(_Remembering):
 
     def step(self, proposed: Vector, server_round: int) -> Vector:
         """Return learning_rate times the running sum."""
-        velocity = self._add_momentum(self.momentum, proposed)
-        return np.float32(self.learning_rate) * velocity
+        return np.float32(self.learning_rate) * self._add_momentum(self.momentum, proposed)
 
 
 @dataclass(frozen=True)
@@ -228,8 +227,8 @@ class _Adaptive(_Remembering):
         mean = self.beta_1 * mean + (1 - self.beta_1) * proposed
         square = self._squares(square, proposed**2)
         self._vectors.update(mean=mean, square=square)
-        step: NDArray[Any] = self._rate(server_round) * mean / (np.sqrt(square) + self.tau)
-        return step.astype(np.float32)
+        step = self._rate(server_round) * mean / (np.sqrt(square) + self.tau)
+        return np.asarray(step, dtype=np.float32)
 
     def _squares(self, square: Vector, now: Vector) -> Vector:
         raise NotImplementedError
@@ -299,8 +298,7 @@ class Yogi(_Adaptive):
     eta: Positive = 0.01
 
     def _squares(self, square: Vector, now: Vector) -> Vector:
-        found: Vector = square - (1.0 - self.beta_2) * now * np.sign(square - now)
-        return found
+        return np.asarray(square - (1.0 - self.beta_2) * now * np.sign(square - now))
 
 
 @dataclass(frozen=True)
@@ -329,8 +327,7 @@ class Adagrad(_Remembering):
         """Return the step of this round."""
         square = self._vectors.get("square", np.float32(0.0)) + proposed**2
         self._vectors["square"] = square
-        step: Vector = np.asarray(self.eta * proposed / (np.sqrt(square) + self.tau), np.float32)
-        return step
+        return np.asarray(self.eta * proposed / (np.sqrt(square) + self.tau), np.float32)
 
 
 @dataclass

@@ -372,7 +372,12 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
             step = self._estimate(current, total, reports).astype(np.float32, copy=False)
             # An optimizer that has seen one infinity proposes nothing else for ever.
             if self.server_optimizer is not None and np.isfinite(step).all():
-                self.server_optimizer.on_signal(self._signal(current, total, reports), reports)
+                plan, signal = self.plan(), 0.0
+                if plan is not None:  # what the square of the sum has beyond noise, over the noise
+                    summed = np.asarray(total, dtype=np.float64)
+                    noise = plan(current.layout.entries).pure_noise
+                    signal = noise.beyond(float(summed @ summed), reports)
+                self.server_optimizer.on_signal(signal, reports)
                 step = self.server_optimizer.step(step, current.server_round)
             step = current.layout.lift(step)
             moved = current.layout.add(current.model, step)
@@ -383,15 +388,6 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         if lost is not None:
             _log.warning("round %d: %s", current.server_round, lost)
         return ArrayRecord({name: Array(array) for name, array in moved.items()})
-
-    def _signal(self, current: TrainingRound, total: Vector, reports: int) -> float:
-        """Return what the square of a round's sum has beyond noise, over the noise."""
-        plan = self.plan()
-        if plan is None:
-            return 0.0
-        summed = np.asarray(total, dtype=np.float64)
-        noise = plan(current.layout.entries).pure_noise
-        return noise.beyond(float(summed @ summed), reports)
 
 
 def refuse_central_wrapper(name: str) -> None:
