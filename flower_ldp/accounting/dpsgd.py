@@ -367,8 +367,7 @@ def _normal_masses(z: Array) -> Array:
     with needed("DP-SGD's accounting needs scipy", "dpsgd"):
         from scipy.special import ndtr
     right = z[:-1] > 0
-    found: Array = np.where(right, -np.diff(ndtr(-z)), np.diff(ndtr(z)))
-    return found
+    return np.asarray(np.where(right, -np.diff(ndtr(-z)), np.diff(ndtr(z))))
 
 
 def _rounded(p: Array, q: Array, grid: NDArray[np.int64], unit: float) -> LossLaw:

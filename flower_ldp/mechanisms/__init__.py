@@ -83,24 +83,17 @@ UPDATE_MECHANISMS: tuple[type[UpdateMechanism], ...] = (SignDSRound, Codeword, G
 #: else the same thing is called: a release, a section of a configuration, a proposal's field.
 MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        **{kind.name: () for kind in UPDATE_MECHANISMS},
+        **dict.fromkeys((kind.name for kind in UPDATE_MECHANISMS), ()),
+        **{name: () for name, stages in LABEL_METHODS.items() if len(stages) == 1},
+        **dict.fromkeys(("health", "bounded_mean", "example_mean", "example_counts"), ()),
+        **dict.fromkeys(("label_stages", "central_histograms", "codebook_embedding"), ()),
+        **dict.fromkeys(("dpsgd", "bottom_training", "binary_response"), ()),
         "gaussian": ("dpencrypt",),
         "magrr": ("magnitude",),
-        "health": (),
         "laplace": ("laplaceeval",),
         "codebook_response": ("codebook",),
-        "bounded_mean": (),
-        "example_mean": (),
-        "example_counts": (),
-        **{name: () for name, stages in LABEL_METHODS.items() if len(stages) == 1},
         "kary_response": ("labeldp",),
-        "label_stages": (),
-        "central_histograms": (),
-        "dpsgd": (),
         "embedding_dp": ("unary",),
-        "codebook_embedding": (),
-        "bottom_training": (),
-        "binary_response": (),
     }
 )
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)

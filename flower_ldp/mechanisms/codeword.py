@@ -375,8 +375,7 @@ def _nearer(size: int, cosines: Floats) -> Floats:
     angles = (np.arange(_ANGLES) + 0.5) / _ANGLES * (math.pi / 2)
     density = np.sin(angles) ** (size - 2)
     below = np.cumsum(density) / density.sum()
-    found: Floats = np.interp(np.arccos(np.clip(cosines, 0.0, 1.0)), angles, below, left=0.0)
-    return found
+    return np.asarray(np.interp(np.arccos(np.clip(cosines, 0.0, 1.0)), angles, below, left=0.0))
 
 
 @dataclass(frozen=True)

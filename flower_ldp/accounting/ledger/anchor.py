@@ -200,9 +200,8 @@ class CommandAnchor(Anchor):
         if not self.argv or not all(isinstance(word, str) for word in self.argv):
             raise ValueError("the anchor's command must be a list of strings, with a program")
         if not os.path.isabs(self.argv[0]):
-            raise ValueError(
-                f"the anchor's program must be an absolute path, got {self.argv[0][:80]!r}"
-            )
+            program = quoted(self.argv[0])
+            raise ValueError(f"the anchor's program must be an absolute path, got {program}")
         check_in("(0, 3600]", "timeout", self.timeout)
 
     def __str__(self) -> str:
@@ -243,9 +242,8 @@ class CommandAnchor(Anchor):
             content = _spoken(process, given, end)
             status = process.wait(max(0.0, end - time.monotonic()))
         except subprocess.TimeoutExpired as error:
-            raise LedgerError(
-                f"{self} did not end and close its output within {self.timeout:g} seconds"
-            ) from error
+            within = f"within {self.timeout:g} seconds"
+            raise LedgerError(f"{self} did not end and close its output {within}") from error
         finally:
             _end(process)
         if len(content) > _MOST or not content.isascii():

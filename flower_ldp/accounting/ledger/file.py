@@ -218,9 +218,8 @@ def create(path: Path, *, durable: bool = True) -> None:
     """
     check_folder(path.parent, f"ledger {path}", lenient=not durable)
     if os.path.lexists(path.with_name(path.name + "-journal")):
-        raise LedgerError(
-            f"ledger {path} is missing but its journal is there: it was moved or deleted. {_BACKUP}"
-        )
+        why = "is missing but its journal is there: it was moved or deleted"
+        raise LedgerError(f"ledger {path} {why}. {_BACKUP}")
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
     try:
         os.close(handle)
@@ -306,16 +305,12 @@ def check_schema(path: Path, db: sqlite3.Connection) -> None:
             f"another file. If it was a ledger: {_BACKUP}"
         )
     if version != VERSION:
-        raise LedgerError(
-            f"ledger {path} has version {version}, and this flower-ldp reads version "
-            f"{VERSION}: install the one that wrote it. The file was not changed"
-        )
+        reads = f"this flower-ldp reads version {VERSION}: install the one that wrote it"
+        raise LedgerError(f"ledger {path} has version {version}, and {reads}")
     found = db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
     names = sorted({str(name) for name, _ in dict(found.fetchall()).items() ^ SCHEMA.items()})
     if names:
-        raise DamageError(
-            f"its tables are not those of a ledger of version {VERSION} ({', '.join(names)})"
-        )
+        raise DamageError(f"its tables are not those of version {VERSION} ({', '.join(names)})")
 
 
 def pragma_number(connection: sqlite3.Connection, name: str) -> int:
@@ -420,10 +415,8 @@ def check_mount(path: Path, name: str) -> None:
     if one is None:  # devices tell less: a union file system may give each file one of its own
         one, other = path.stat().st_dev, path.parent.stat().st_dev
     if one != other:
-        raise LedgerError(
-            f"{name} is mounted by itself: its journal lies elsewhere than a crash would leave it. "
-            "Mount the folder that it lies in"
-        )
+        why = "its journal lies elsewhere than a crash would leave it"
+        raise LedgerError(f"{name} is mounted by itself: {why}. Mount the folder that it lies in")
 
 
 def _mount(path: Path) -> bytes | None:

@@ -28,12 +28,7 @@ from flower_ldp.accounting.amounts import Amount, Place
 from flower_ldp.accounting.ledger import charges, entries, file, rows, sums
 from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.charges import Charge, Limit, Mark, NumberLimit, Receipt
-from flower_ldp.accounting.ledger.limits import (
-    check_given_again,
-    fitting,
-    is_bookkeeping,
-    rounds_left,
-)
+from flower_ldp.accounting.ledger.limits import check_repeat, fitting, is_bookkeeping, rounds_left
 from flower_ldp.accounting.ledger.session import READ, WRITE, Clock, LedgerFile
 from flower_ldp.accounting.ledger.sums import Snapshot, UnitSpending, spending
 from flower_ldp.errors import BudgetExhausted, LedgerError
@@ -157,7 +152,7 @@ class Ledger(LedgerFile):
             known = entries.find(db, head, charge)
             if known is not None:
                 receipt = entries.answer(db, known, charge)
-                check_given_again(db, charge, limits)
+                check_repeat(db, charge, limits)
                 if repeats is not None:
                     sums.count(db, charge.data_id, "again", repeats)
                 return receipt

@@ -87,7 +87,7 @@ def check_fits(
             )
 
 
-def check_given_again(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit]) -> None:
+def check_repeat(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit]) -> None:
     """Return if a report that belongs to no run fits the run that asks for it again.
 
     It costs nothing, but another run may have paid for it after this one had spent what its own

@@ -129,7 +129,7 @@ def test_newer_version_is_refused_and_not_changed(path: Path) -> None:
 )
 def test_changed_tables_are_refused(path: Path, statement: str) -> None:
     edit(path, statement)
-    with pytest.raises(LedgerError, match="its tables are not those of a ledger"):
+    with pytest.raises(LedgerError, match="its tables are not those of version"):
         Ledger.open(path)
 
 
