@@ -104,9 +104,8 @@ def _evaluation(
 def dpsgd(file: Path, chosen: config.DPSGDConfig, report: Report) -> None:
     """Answer for DP-SGD on a client's own data."""
     spent = PrivacySpent(Unit.EXAMPLE, chosen.epsilon, chosen.delta)
-    report.line(f"{file}: DP-SGD on a client's own data")
+    report.line(f"{file}: DP-SGD on a client's own data", mechanism="dpsgd")
     report.tell(
-        Fact("mechanism", "dpsgd"),
         *_parameters(chosen),
         note("noise", "as much as epsilon needs: known when the number of examples is"),
         *price(spent, "training", "epsilon of a training", "; each training adds it"),
@@ -128,9 +127,8 @@ def label_dp(file: Path, chosen: config.LabelDPConfig, report: Report) -> None:
     kept = "chance that a label stays true" if single else "chance that a set holds the label"
     more = " without a prior, more with a good one" if with_prior else ""
     spent = compose(stages.events())[Unit.LABEL]
-    report.line(f"{file}: label privacy, {chosen.response}")
+    report.line(f"{file}: label privacy, {chosen.response}", mechanism=chosen.response)
     report.tell(
-        Fact("mechanism", chosen.response),
         *_parameters(chosen),
         note("randomized by", how),
         note("priors", "public, from the app" if first.needs_prior else priors),

@@ -175,8 +175,7 @@ def _owner(policy: Path | None, report: Report) -> None:
     report.facts.update(policy=None, ledger=None)
     try:
         from flower_ldp.cli.policy import ledger_of
-        from flower_ldp.policy import load_own_policy
-        from flower_ldp.policy.files import ENVIRONMENT_VARIABLE, policy_path
+        from flower_ldp.policy.files import ENVIRONMENT_VARIABLE, load_own_policy, policy_path
     except ModuleNotFoundError as error:
         report.problem(f"neither policy nor ledger can be read: {error}")
         return

@@ -12,8 +12,7 @@ from flower_ldp.cli.output import File, Report, command, group
 from flower_ldp.cli.plan_costs import Count, Rounds, price
 from flower_ldp.config import DPEncryptConfig, LaplaceEvalConfig, SignDSConfig, load_config
 from flower_ldp.facts import Fact, keyed, note, number
-from flower_ldp.mechanisms import gaussian
-from flower_ldp.mechanisms.laplace import NoProtectionWarning
+from flower_ldp.mechanisms import NoProtectionWarning, gaussian
 from flower_ldp.privacy import PrivacySpent, Unit, at_least, meaning
 from flower_ldp.strategies import others_noise
 
@@ -148,10 +147,9 @@ class LocalDp:
         if 0 < told < 2.0 * clip:
             of = f"a clip of {clip:g} has one of {number(2.0 * clip)}"
             report.warn(f"the sensitivity is {told:g}, and {of}")
+        report.facts.update(software="LocalDpMod", parameters=asdict(self))
         report.line("Flower's LocalDpMod: clipped, and normal noise added at the client")
         report.tell(
-            Fact("software", "LocalDpMod"),
-            Fact("parameters", asdict(self)),
             *_noise(noise, self.epsilon, self.delta, self.rounds, made),
             note("covers", "the arrays of one reply, all of a client's data replaced by any other"),
             Fact("not_covered", _LOCAL_RAW, "not covered"),
@@ -217,10 +215,9 @@ class Central:
         shift = f"mu = {_bound(one.shift)} if one is replaced, times the root of {self.rounds:,}"
         spent = PrivacySpent(Unit.CLIENT, total, delta)
         after = f" after {self.rounds:,} rounds, one replaced or left out"
+        report.facts.update(software="central wrappers", parameters=asdict(self))
         report.line("Flower's central wrappers: clipped and averaged; the server adds normal noise")
         report.tell(
-            Fact("software", "central wrappers"),
-            Fact("parameters", asdict(self)),
             Fact("noise.multiplier", self.noise_multiplier, "noise of each entry", of),
             Fact("noise.weight", weight, "a client weighs", f"{of} at most"),
             note("shift", shift),

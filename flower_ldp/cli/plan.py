@@ -21,9 +21,8 @@ from flower_ldp.cli.plan_costs import price
 from flower_ldp.cli.plan_noise import GaussianRun, LaplaceNoise, RandomizedLabels
 from flower_ldp.cli.plan_updates import CodewordRun, SignDSRun
 from flower_ldp.facts import Fact
-from flower_ldp.mechanisms.codeword import Codeword
-from flower_ldp.mechanisms.signds import SignDS
-from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS, TrainingPlan
+from flower_ldp.mechanisms import Codeword, SignDS, TrainingPlan
+from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS
 from flower_ldp.privacy import PrivacySpent, Unit, meaning, rounded_up
 from flower_ldp.yaml_source import in_one_line
 

@@ -11,10 +11,9 @@ from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.cli import plan_costs as costs
 from flower_ldp.cli.output import Report, usage, wrong
 from flower_ldp.facts import Fact, keyed, note
+from flower_ldp.mechanisms import KaryResponse, Laplace, LaplacePlan, NoProtectionWarning
 from flower_ldp.mechanisms.gaussian import Gaussian, classical_deviation, gaussian_delta
 from flower_ldp.mechanisms.labels import MAX_SET_CATEGORIES, SubsetSelection, mutual_information
-from flower_ldp.mechanisms.laplace import Laplace, LaplacePlan, NoProtectionWarning
-from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.privacy import PrivacySpent, Unit, compose
 from flower_ldp.wire.evaluation import EvalProposal, eval_report_length
 
@@ -72,7 +71,6 @@ class GaussianRun:
             *([] if params is None else costs.bytes_up(1 + params, rounds, params)),
         )
         (event,) = mechanism.events()
-        one = compose([event])[Unit.CLIENT]
         sums = compose([replace(event, count=self.rounds)])[Unit.CLIENT]
         together = self._together(mechanism.shift, sums, report)
         after = f", after {self.rounds:,} rounds, a sum"
@@ -83,7 +81,7 @@ class GaussianRun:
             facts += costs.price(together, "total_composed", law, fixed, meant="total")
             facts += keyed("epsilon", total_composed_delta=together.delta)
         facts += [*keyed("epsilon", total_sum_delta=sums.delta), costs.FINER_UNITS]
-        report.tell(*facts, *costs.price(one, "round", "epsilon a round"))
+        report.tell(*facts, *costs.price(compose([event])[Unit.CLIENT], "round", "epsilon a round"))
 
     def _together(self, shift: float, pure: PrivacySpent, report: Report) -> PrivacySpent | None:
         """Return the epsilon of all rounds on one curve, at the sum's delta if none is asked."""

@@ -32,9 +32,7 @@ from flower_ldp.bounds import Bounded
 from flower_ldp.cli import plan_costs as costs
 from flower_ldp.cli.output import Report, wrong
 from flower_ldp.facts import Fact, keyed, note, number
-from flower_ldp.mechanisms.codeword import Codeword
-from flower_ldp.mechanisms.magrr import MagRR
-from flower_ldp.mechanisms.signds import SelectionPlan, SignDS, SmallTopSetWarning
+from flower_ldp.mechanisms import Codeword, MagRR, SelectionPlan, SignDS, SmallTopSetWarning
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.wire.proposal import health_events, health_length
 

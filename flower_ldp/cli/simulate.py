@@ -20,8 +20,7 @@ from flower_ldp import simulation
 from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import Report, command, single
 from flower_ldp.errors import ConfigError, LdpError
-from flower_ldp.policy import load_policy
-from flower_ldp.policy.files import ENVIRONMENT_VARIABLE, no_environment
+from flower_ldp.policy.files import ENVIRONMENT_VARIABLE, load_policy, no_environment
 from flower_ldp.refusals import HINTS
 from flower_ldp.strategies import RunStopped
 
