@@ -122,7 +122,8 @@ def read_distribution(name: str, path: Sequence[str] | None = None) -> Distribut
 
 def _information(name: str, path: Sequence[str]) -> Path:
     """Return the one folder of metadata under this name."""
-    folders = filter(os.path.isdir, (place or os.curdir for place in path))
+    # The first on the path counts, as it does for Python: the others come before it.
+    folders = filter(os.path.isdir, (place or os.curdir for place in reversed(path)))
     found = {
         os.path.realpath(one): one
         for one in chain.from_iterable(Path(folder).iterdir() for folder in folders)
@@ -204,7 +205,7 @@ def _present(site: Path, listed: Sequence[str]) -> Iterator[str]:
         # A link to a folder is not walked into, and is none of the listed files.
         for one in (site / top).rglob("*"):
             path = one.relative_to(site).as_posix()
-            if (one.is_symlink() or not one.is_dir()) and not _is_compiled(path):
+            if one.is_symlink() if one.is_dir() else not _is_compiled(path):
                 yield path
 
 

@@ -305,6 +305,8 @@ class PaidReports:
     """
 
     releases: Mapping[str, Release] = field(default_factory=lambda: RELEASES)
+    #: One for all messages: the policy that was named first stays the only one.
+    admission: OwnerAdmission = field(default_factory=OwnerAdmission, init=False)
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer with the sealed report, or with a constant error."""
@@ -351,13 +353,12 @@ class PaidReports:
 
         An app that is killed would be seen by its refusal otherwise. Nothing that it drew has left.
         """
-        admission = OwnerAdmission()
         try:
-            return admission.admit(request, context)
+            return self.admission.admit(request, context)
         except RefusalError as refusal:
             if refusal.code != refusals.REFUSED_REPEAT:
                 raise
-        return admission.resume(request, context)
+        return self.admission.resume(request, context)
 
 
 def without_report(message: Message, error: Exception) -> Message:

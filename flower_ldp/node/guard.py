@@ -199,25 +199,27 @@ class Guard:
             with self._lock:  # before the gate calls the app, since it may answer by itself then
                 self._open[message_id] = held
             answer = held.admit()
-            if answer is None:
-                if self.hides:
-                    message, tree, contents = self._shown(message, held.message)
-                self._incoming.update(contents)
-                self.calls.opened(message, tree, size)
-                kept = self.answer_after(message.metadata.message_type)
-                if kept is not None:
-                    self.calls.quiet(since + kept, held.sent)
-                self.opened(message, partial(self.is_open, message.metadata.message_id))
-                return message, tree
-            self._take(message_id)
-            self.inner.confirm_message_received(run_id, message_id)
-            self._transmit(answer)
+            if answer is not None:
+                self._take(message_id)
+                self.inner.confirm_message_received(run_id, message_id)
+                self._transmit(answer)
+                return None
+            if self.hides:
+                message, tree, contents = self._shown(message, held.message)
+            self._incoming.update(contents)
+            self.calls.opened(message, tree, size)
+            kept = self.answer_after(message.metadata.message_type)
+            if kept is not None:
+                self.calls.quiet(since + kept, held.sent)
         except Exception:
             # A run that was stopped, a broken connection, a message that is none: the server
             # gets no answer, and the node goes on with the next message.
             _log.exception("message %s could not be received or refused", message_id)
             self._take(message_id)
-        return None
+            return None
+        # It is charged: what fails here ends the node, as nothing would answer the message.
+        self.opened(message, partial(self.is_open, message.metadata.message_id))
+        return message, tree
 
     def _take(self, message_id: str) -> HeldMessage | None:
         """Return a message and close it; None if it has an answer."""
