@@ -12,7 +12,7 @@ from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import FedAvg, Strategy
 from pydantic import AliasChoices, Field, model_validator
 
-from flower_ldp.clients import LdpMod, ProtectedEvalRelease, Rehearsal, UpdateRelease
+from flower_ldp.clients import LdpMod, ProtectedEvalRelease, Rehearsal
 from flower_ldp.config.updates import (
     KINDS,
     CodewordConfig,
@@ -23,7 +23,8 @@ from flower_ldp.config.updates import (
 from flower_ldp.mechanisms.example_sums import BoundedMean
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.laplace import EPSILON_WARNED, Laplace, LaplacePlan, NoProtectionWarning
-from flower_ldp.strategies import ClientPool, Health, ProtectedEvalStrategy
+from flower_ldp.strategies import Health, ProtectedEvalStrategy
+from flower_ldp.strategies.sampling import pool_of
 from flower_ldp.strategies.training import TrainingOptions
 from flower_ldp.yaml_source import Section, YamlFormat, interval, misfit, must_suit
 
@@ -132,9 +133,13 @@ class EncryptConfig(Section):
         used = self.encrypt_train_type == "SIGNDS" or "signds" in self.model_fields_set
         return self.signds if used else None
 
+    def protection(self) -> UpdateSection | None:
+        """Return the section that protects training; None for ``NOT_ENCRYPT``."""
+        return None if self.encrypt_train_type == "NOT_ENCRYPT" else self.training()
+
     def planned_rounds(self) -> int | None:
         """Return the rounds that the server optimizer plans, if it plans any."""
-        section = self.training()
+        section = self.protection()
         return None if section is None else section.planned_rounds()
 
     @model_validator(mode="after")
@@ -212,6 +217,17 @@ def parse_config(text: str, *, source: str = "<text>") -> TrainConfig:
     return _FORMAT.parse(text, source=source)
 
 
+#: Options that training and evaluation share.
+_OF_BOTH = (
+    "answers_per_client",
+    "health",
+    "min_available_nodes",
+    "min_evaluate_nodes",
+    "arrayrecord_key",
+    "configrecord_key",
+)
+
+
 @dataclass(frozen=True)
 class ConfiguredRun:
     """What a file of training and evaluation means to Flower; :func:`from_config` makes it.
@@ -244,8 +260,8 @@ class ConfiguredRun:
             If an option stands in the file too.
         """
         encrypt = self.config.encrypt
-        section = encrypt.training()
-        if encrypt.encrypt_train_type == "NOT_ENCRYPT" or section is None:
+        section = encrypt.protection()
+        if section is None:
             plain: Any = options
             return FedAvg(**plain)
         here: Any = {
@@ -263,56 +279,63 @@ class ConfiguredRun:
     ) -> Strategy:
         """Return training and, for ``privacy_eval_type: LAPLACE``, protected evaluation.
 
+        A file that protects evaluation alone asks for no training: its gate refuses it.
+
         Parameters
         ----------
         classes : int, optional
             Probabilities in a row that clients predict; for ``LAPLACE`` only.
         **options
-            As in :meth:`training`. A :class:`~flower_ldp.strategies.ClientPool` counts the answers
-            to both.
+            As in :meth:`training`. What they say of answers, health, nodes and records holds for
+            evaluation too: ``answers_per_client`` counts the answers to both.
 
         Raises
         ------
         TypeError
             If an option stands in the file too, or ``classes`` is missing or too much.
         """
-        encrypt, training = self.config.encrypt, self.training(**options)
+        encrypt = self.config.encrypt
         if (encrypt.privacy_eval_type == "LAPLACE") != (classes is not None):
             raise TypeError(
                 "classes= is for privacy_eval_type LAPLACE, and only there; the file says "
                 f"{encrypt.privacy_eval_type}, got classes={classes}"
             )
         if classes is None:
-            return training
-        answers = options.get("answers_per_client")
+            return self.training(**options)
+        both: Any = dict(options)
+        both["answers_per_client"] = pool_of(options.get("answers_per_client"))
+        if encrypt.protection() is None:
+            training: Strategy = FedAvg(fraction_train=0.0, fraction_evaluate=0.0)
+        else:
+            training = self.training(**both)
         return ProtectedEvalStrategy(
             training,
             encrypt.laplace_eval.mechanism(classes),
             score=self.config.unsupervised.eval_type,
             metrics=encrypt.laplace_eval.metric_mechanisms(),
             cluster_client_num=self.config.unsupervised.cluster_client_num,
-            health=encrypt.health(),
-            answers_per_client=answers if isinstance(answers, ClientPool) else None,
+            **{"health": encrypt.health(), **{k: both[k] for k in _OF_BOTH if k in both}},
         )
 
     def client_mods(self, rehearsal: Rehearsal | None = None) -> list[Mod]:
         """Return the mods of the ClientApp: the gate, or none where the file protects nothing.
 
-        The gate refuses what the file leaves unprotected beside what it protects.
+        The gate lets reports of the file's mechanism out and no others, and refuses what the file
+        leaves unprotected beside what it protects. How much a report may cost, and what it may be
+        about, is for the data owner's policy to say.
 
         Parameters
         ----------
         rehearsal : Rehearsal, optional
             The app's work on public sample data.
         """
-        encrypt = self.config.encrypt
-        section = None if encrypt.encrypt_train_type == "NOT_ENCRYPT" else encrypt.training()
-        evaluates = encrypt.privacy_eval_type == "LAPLACE"
+        section = self.config.encrypt.protection()
+        evaluates = self.config.encrypt.privacy_eval_type == "LAPLACE"
         if section is None and not evaluates:
             return []
         return [
             LdpMod(
-                train=None if section is None else UpdateRelease(trainable=section.trainable),
+                train=None if section is None else section.release(trainable=section.trainable),
                 evaluate=ProtectedEvalRelease() if evaluates else None,
                 rehearsal=rehearsal,
             )

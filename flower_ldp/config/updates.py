@@ -25,6 +25,7 @@ from typing import (
 
 from pydantic import BeforeValidator, Field, create_model, model_validator
 
+from flower_ldp.clients import CodewordRelease, GaussianRelease, SignDSRelease, UpdateRelease
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.hadamard import Subspace
@@ -132,6 +133,9 @@ class UpdateSection(Section):
         ``dimension`` and ``seed`` of the public subspace that the run moves in.
     """
 
+    #: What lets reports of this mechanism out of a client, and of no other.
+    release: ClassVar[type[UpdateRelease]]
+
     trainable: Patterns | None = None
     subspace: SubspaceConfig | None = None
 
@@ -188,6 +192,8 @@ class SignDSConfig(UpdateSection):
         ``kind`` is ``momentum``, ``fixed_length``, ``agreed_length``, ``adam``, ``yogi`` or
         ``adagrad``; and the fields of that kind.
     """
+
+    release = SignDSRelease
 
     sign_k: Annotated[float, declared(SignDS, "k")] | None = 0.01
     sign_eps: Annotated[float, declared(SignDS, "epsilon")] = 100.0
@@ -271,6 +277,8 @@ class CodewordConfig(UpdateSection):
         ``yogi`` or ``adagrad``; and the fields of that kind.
     """
 
+    release = CodewordRelease
+
     codeword_eps: Annotated[float, declared(Codeword, "epsilon")]
     codeword_favoured: Annotated[int, declared(Codeword, "favoured")] = 0
     codeword_rotations: Annotated[int, declared(Codeword, "rotations")] = 64
@@ -306,6 +314,8 @@ class DPEncryptConfig(UpdateSection):
     dp_norm_clip : float
         Length to which longer updates are scaled. For ``DP_ENCRYPT`` in [1e-30, 1e30].
     """
+
+    release = GaussianRelease
 
     dp_eps: Annotated[float, interval("(0, inf)")] = 50.0
     dp_delta: Annotated[float, interval("(0, 1)")] = 0.01

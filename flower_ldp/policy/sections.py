@@ -107,19 +107,23 @@ def _plain(name: str) -> str:
     return found.removesuffix("release").removesuffix("strategy") or found
 
 
+def _message_name(value: str) -> str:
+    category, dot, action = value.partition(".")
+    if category not in ("train", "evaluate", "query") or (dot and not action.isidentifier()):
+        raise misfit(
+            "must be 'train', 'evaluate' or 'query', or one of these and an action, as "
+            "'train.forward'"
+        )
+    return value
+
+
 Name = Annotated[str, AfterValidator(_plain_name), AfterValidator(mechanism_name)]
 DataName = Annotated[
     str,
     matching("[^#/]*", "must have no '#' and no '/': parts of the data and simulated clients do"),
     AfterValidator(_plain_name),
 ]
-MessageName = Annotated[
-    str,
-    matching(
-        r"(train|evaluate|query)(\.[^\W\d]\w*)?",
-        "must be 'train', 'evaluate' or 'query', or one of these and an action, as 'train.forward'",
-    ),
-]
+MessageName = Annotated[str, AfterValidator(_message_name)]
 Epsilon = Annotated[float, interval("(0, 1000000]")]
 Delta = Annotated[float, interval("[0, 1)")]
 NotEmpty = BeforeValidator(_given)

@@ -202,7 +202,7 @@ def verify(db: sqlite3.Connection) -> Verification:
         expected["waiver"] += sum(len(event.waived) for event in entry.events)
         for name, book in _add(sums, entry).items():
             expected["course"] += 1
-            found = rows.read_course(db, name, (entry.at, entry.number + 1))
+            found = rows.point_of_course(db, name, entry.at, entry.number)
             if found != book:
                 raise DamageError(f"the course at entry {entry.number} is {found}, not {book}")
     if latest != head.latest:

@@ -222,6 +222,14 @@ def read_course(
     return Book.parse(checked("course", row, f"the course at entry {row[2]}")[3])
 
 
+def point_of_course(db: sqlite3.Connection, data_id: str, at: int, entry: int) -> Book | None:
+    """Return the sums over all runs just after an entry, or None if they are not there."""
+    query = "SELECT data_id, at, entry, book, digest FROM course"
+    here = (data_id, at, entry)
+    row = db.execute(f"{query} WHERE data_id = ? AND at = ? AND entry = ?", here).fetchone()
+    return None if row is None else Book.parse(checked("course", row, f"{here}")[3])
+
+
 def report_digest(entry: int, at: int, chain: bytes, report: bytes) -> bytes:
     """Return the digest of a report, which ties it to its entry."""
     return digest("report", entry, at, chain, tail=report)

@@ -279,3 +279,16 @@ def test_importing_the_ledger_imports_nothing_foreign() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_verify_finds_a_row_of_the_course_under_another_name(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    event = PrivacyEvent("dpsgd", 1.0, unit=Unit.EXAMPLE)
+    one = Charge("a", 1, "m", "train", b"f", (event,), example="patient")
+    with Ledger.open(path, create=True) as ledger:
+        ledger.charge(one, [Limit(unit, "life", 10.0) for unit in Unit])
+        assert ledger.verify()
+    # The mark that the data has patients costs nothing: its sums are those of no row.
+    edit(path, "UPDATE course SET data_id = '-1' WHERE data_id LIKE 'a#patients%'")
+    with Ledger.open(path) as ledger, pytest.raises(LedgerError, match="the course at entry 2"):
+        ledger.verify()

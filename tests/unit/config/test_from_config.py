@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.clients import LdpMod
 from flower_ldp.config import from_config
-from flower_ldp.errors import ConfigError
+from flower_ldp.errors import ConfigError, WireError
 from flower_ldp.mechanisms import Codeword, Gaussian, Laplace, SignDS, Subspace
 from flower_ldp.strategies import (
     AgreedLength,
@@ -22,6 +24,7 @@ from flower_ldp.strategies import (
     ProtectedEvalStrategy,
     SignDSStrategy,
 )
+from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 PART = "trainable: [head.*], subspace: {dimension: 9, seed: 3}"
@@ -141,3 +144,47 @@ def test_rounds_are_the_files_or_the_plans(file: Path) -> None:
     file.write_text(planned + "fl_iteration_num: 8\n")
     with pytest.raises(ConfigError, match="fl_iteration_num must be the optimizer's rounds, 7"):
         from_config(file)
+
+
+LAPLACE = ("privacy_eval_type: LAPLACE", "laplace_eval: {laplace_eval_eps: 4}")
+
+
+def proposed(mechanism: Any) -> RecordDict:
+    """Return a server's message that asks for a report about a small model."""
+    return RecordDict(
+        {
+            PROPOSAL_KEY: ConfigRecord(UpdateProposal(mechanism).to_fields()),
+            "arrays": ArrayRecord({"w": Array(np.zeros(40, dtype=np.float32))}),
+        }
+    )
+
+
+def test_the_gate_lets_reports_of_the_files_mechanism_out_alone(file: Path) -> None:
+    section = from_config(written(file, "CODEWORD")).config.encrypt.protection()
+    assert section is not None
+    gate = section.release()
+    assert gate.open(proposed(Codeword(4.0).sized(40))).events
+    with pytest.raises(WireError):
+        gate.open(proposed(Gaussian(50.0, 0.01, 1.0)))
+
+
+def test_what_options_say_holds_for_evaluation_too(file: Path) -> None:
+    run = from_config(written(file, "SIGNDS", *LAPLACE))
+    keys: Any = {"arrayrecord_key": "model", "configrecord_key": "asked"}
+    strategy: Any = run.strategy(classes=4, answers_per_client=1, min_available_nodes=1, **keys)
+    assert strategy._pool is strategy.strategy.pool
+    assert strategy._available == strategy.strategy.min_available_nodes == 1
+
+
+def test_a_file_that_protects_evaluation_alone_asks_for_no_training(file: Path) -> None:
+    run = from_config(written(file, "NOT_ENCRYPT", *LAPLACE))
+    strategy: Any = run.strategy(classes=4, answers_per_client=1)
+    assert strategy.strategy.fraction_train == 0.0
+    assert strategy._pool is not None
+
+
+def test_an_optimizer_that_is_not_used_plans_no_rounds(file: Path) -> None:
+    planned = "signds: {sign_server_optimizer: {kind: fixed_length, length: 1, rounds: 7}}"
+    written(file, "NOT_ENCRYPT", planned)
+    file.write_text(file.read_text() + "fl_iteration_num: 8\n")
+    assert from_config(file).rounds == 8

@@ -68,6 +68,11 @@ def _unlisted_link(site: Path) -> None:
     (site / "one_bit" / "more").symlink_to(site / "real")
 
 
+def _link_among_compiled_files(site: Path) -> None:
+    (site / "one_bit" / "__pycache__").mkdir()
+    (site / "one_bit" / "__pycache__" / "more.pyc").symlink_to(site)
+
+
 def _editable(site: Path) -> None:
     note = '{"url": "file:///here", "dir_info": {"editable": true}}'
     (site / INFORMATION / "direct_url.json").write_text(note)
@@ -118,6 +123,7 @@ METADATA, ENTRIES = f"{INFORMATION}/METADATA", f"{INFORMATION}/entry_points.txt"
         (_link, "is a link"),
         (_linked_folder, "is a link"),
         (_unlisted_link, "does not name"),
+        (_link_among_compiled_files, "does not name"),
         (_editable, "editable"),
         (_twice, "installed 2 times"),
         (_old_link, "installed 2 times"),

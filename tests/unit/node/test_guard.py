@@ -492,3 +492,14 @@ def test_calls_are_told_of_the_moment_and_when_the_answer_was_sent(
     assert all(0.3 <= moment - begun < 10 for moment, _ in told)
     assert all(sent.is_set() for _, sent in told)
     assert len(link.sent) == 1
+
+
+def test_what_fails_after_the_charge_reaches_flowers_loop(tmp_path: Path) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left")
+
+    link, channel = node(tmp_path, opened=full)
+    link.waiting.append(ask())
+    with pytest.raises(OSError, match="no space left"):  # the node ends, and starts anew
+        channel.receive()
+    assert entries(tmp_path) == 1

@@ -335,3 +335,14 @@ def test_reports_of_split_learning_are_of_no_form_that_a_node_knows() -> None:
     opened = OpenEmbedding(proposal, "0" * 64, "1" * 64, BottomClaim("public"))
     with pytest.raises(TypeError, match="OpenEmbedding is not known"):
         opened.check_form(b"")
+
+
+def test_the_policy_that_was_named_first_stays_the_only_one(site: Context, tmp_path: Path) -> None:
+    kind = KINDS["signds"]
+    gate = named_gate("reports")
+    assert payload(gate(asked(kind), site, raw_app(kind)))
+    (tmp_path / "other.yaml").write_text(POLICY)
+    other = Context(3, 7, {"ldp-policy": str(tmp_path / "other.yaml")}, RecordDict(), {})
+    answer = gate(_named(asked(kind), "m-2"), other, raw_app(kind))
+    assert answer.error.reason == "ldp:refused:policy"
+    assert accounts(tmp_path) == (1, 1)

@@ -678,3 +678,13 @@ def test_what_is_private_per_row_is_refused_where_an_example_is_a_patient() -> N
         policy.check("train", [event])
     with pytest.raises(RefusalError, match="per patient"):
         parse_policy(PLANNED.replace("patient", "row")).check("train", [event], example="patient")
+
+
+@pytest.mark.parametrize(("action", "is_name"), [("forward", True), ("x·y", True), ("x²", False)])
+def test_an_action_is_a_name_as_flower_takes_it(action: str, is_name: bool) -> None:
+    text = TEXT + f"answer_after: {{train.{action}: 0.5}}\n"
+    if is_name:
+        assert list(parse_policy(text).answer_after) == [f"train.{action}"]
+    else:
+        with pytest.raises(ConfigError, match=r"one of these and an action"):
+            parse_policy(text)
