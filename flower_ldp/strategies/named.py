@@ -356,7 +356,9 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
         server_optimizer: ServerOptimizer | None = None,
         **options: Unpack[TrainingOptions],
     ) -> None:
-        super().__init__(mechanism, server_optimizer or AgreedLength(), **options)
+        super().__init__(
+            mechanism, AgreedLength() if server_optimizer is None else server_optimizer, **options
+        )
         self._rounds: int | None = None
 
     def _asked(self, entries: int | None, participation: float = 1.0) -> Codeword:

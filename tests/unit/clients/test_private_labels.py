@@ -344,7 +344,7 @@ def test_the_bound_on_what_is_stored_decides_before_the_charge(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At every size around the ledger's: stored, or refused at no cost."""
-    for place in ("flower_ldp.accounting.ledger.ledger", "flower_ldp.clients.release"):
+    for place in ("flower_ldp.accounting.ledger.charges", "flower_ldp.clients.release"):
         monkeypatch.setattr(f"{place}.MOST_REPORT", 60_000)
     write_policy(folder, life=1_000.0)
     each = np.random.default_rng(1).dirichlet(np.ones(10), size=len(LABELS))
