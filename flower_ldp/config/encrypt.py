@@ -308,13 +308,15 @@ class ConfiguredRun:
             training: Strategy = FedAvg(fraction_train=0.0, fraction_evaluate=0.0)
         else:
             training = self.training(**both)
+        shared: Any = {"health": encrypt.health()}
+        shared.update((name, both[name]) for name in _OF_BOTH if name in both)
         return ProtectedEvalStrategy(
             training,
             encrypt.laplace_eval.mechanism(classes),
             score=self.config.unsupervised.eval_type,
             metrics=encrypt.laplace_eval.metric_mechanisms(),
             cluster_client_num=self.config.unsupervised.cluster_client_num,
-            **{"health": encrypt.health(), **{k: both[k] for k in _OF_BOTH if k in both}},
+            **shared,
         )
 
     def client_mods(self, rehearsal: Rehearsal | None = None) -> list[Mod]:

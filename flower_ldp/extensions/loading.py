@@ -205,7 +205,8 @@ def _present(site: Path, listed: Sequence[str]) -> Iterator[str]:
         # A link to a folder is not walked into, and is none of the listed files.
         for one in (site / top).rglob("*"):
             path = one.relative_to(site).as_posix()
-            if one.is_symlink() if one.is_dir() else not _is_compiled(path):
+            counts = one.is_symlink() if one.is_dir() else not _is_compiled(path)
+            if counts:
                 yield path
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hmac
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,19 +44,29 @@ class MarkedAdmission(OwnerAdmission):
             With ``REFUSED_LEDGER`` if the key cannot be used, before anything is charged, or if
             a stored report bears no mark; else as the admission does.
         """
-        try:
-            key = mark_key(Path(policy_of(context).ledger))
-        except OSError as error:
-            raise RefusalError(REFUSED_LEDGER, f"the key of the marks: {error}") from error
-        permit = super().admit(request, context)
-        stored = permit.stored
-        if stored is not None:
-            stored = unmarked(key, request, stored)
+        return _with_marks(super().admit, request, context)
 
-        def keep(report: bytes, last: bool) -> None:
-            permit.keep(marked(key, request, report), last)
+    def resume(self, request: ReleaseRequest, context: Context) -> Permit:
+        """Go on with a charge that has no report; what is kept bears the mark too."""
+        return _with_marks(super().resume, request, context)
 
-        return replace(permit, stored=stored, keep=keep)
+
+def _with_marks(
+    charge: Callable[[ReleaseRequest, Context], Permit], request: ReleaseRequest, context: Context
+) -> Permit:
+    try:
+        key = mark_key(Path(policy_of(context).ledger))
+    except OSError as error:
+        raise RefusalError(REFUSED_LEDGER, f"the key of the marks: {error}") from error
+    permit = charge(request, context)
+    stored = permit.stored
+    if stored is not None:
+        stored = unmarked(key, request, stored)
+
+    def keep(report: bytes, last: bool) -> None:
+        permit.keep(marked(key, request, report), last)
+
+    return replace(permit, stored=stored, keep=keep)
 
 
 def marked(key: bytes, request: ReleaseRequest, report: bytes) -> bytes:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -68,16 +69,16 @@ class PartyError(LdpError):
         self.reason = reason
 
 
-class Exchange:
+class Exchange(ABC):
     """A way to ask parties; a base class."""
 
+    @abstractmethod
     def nodes(self, least: int) -> list[int]:
         """Return the nodes of all parties, once so many can be asked."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
         """Send each node its content and return what came back, by node."""
-        raise NotImplementedError
 
 
 class GridExchange(Exchange):

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -44,7 +45,7 @@ Rows = NDArray[np.float32]
 _log = logging.getLogger("flwr")
 
 
-class Top:
+class Top(ABC):
     """The server's model over all parties' embeddings; a base class.
 
     One for a checkpoint has ``save(path)`` too, which writes everything, ``at`` included, and
@@ -56,6 +57,7 @@ class Top:
     saved saves it too. None if this top sends no gradients, so that bottoms need not be at its
     step."""
 
+    @abstractmethod
     def step(
         self, embeddings: Sequence[Rows], labels: NDArray[np.int64]
     ) -> tuple[float, Sequence[Rows] | None]:
@@ -69,15 +71,14 @@ class Top:
             Of the loss, one for each party and shaped as its embeddings; None if this top
             has none to give.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def predict(self, embeddings: Sequence[Rows]) -> NDArray[np.int64]:
         """Return the labels of each record."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> float:
         """Return the mean over the block's labels, and learn nothing."""
-        raise NotImplementedError
 
 
 def checked_labels(

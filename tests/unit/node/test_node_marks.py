@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import RELEASES, OwnerAdmission, ReleaseRequest
+from flower_ldp.clients.release import open_proposal
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.node.gates import WellFormed
@@ -178,3 +180,18 @@ def test_a_gate_whose_answer_is_no_report_sends_nothing(kind: str, site: Context
 
     one = message(proposal(MODEL, SignDS(epsilon=2.0, k=0.2)), kind=kind)
     assert WellFormed(broken)(one, site, not_called).error.reason == "ldp:failed"
+
+
+def test_a_charge_that_is_gone_on_with_keeps_a_marked_report(site: Context, tmp_path: Path) -> None:
+    one = ask()
+    asked = open_proposal(RELEASES, one).request(one.metadata)
+    with closing(MarkedAdmission().admit(asked, site)):
+        pass  # no report was kept
+    with closing(MarkedAdmission().resume(asked, site)) as permit:
+        permit.keep(b"report", False)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.verify().sealed == 1
+    with closing(MarkedAdmission().admit(asked, site)) as permit:
+        assert permit.stored == b"report"
+    with closing(OwnerAdmission().admit(asked, site)) as permit:
+        assert permit.stored == marked(mark_key(tmp_path / "ledger.sqlite"), asked, b"report")
