@@ -1,4 +1,4 @@
-"""The picture of accuracies against total epsilon."""
+"""Pictures of accuracies against total epsilon."""
 
 from __future__ import annotations
 
@@ -30,27 +30,47 @@ def plot(lines: list[dict[str, Any]], labels: dict[str, str], path: Path) -> Non
     path : Path
         PNG to write.
     """
+    figure, axes = _figure("MNIST, a linear layer, 1,000 clients (who is trusted)")
+    for name, label in labels.items():
+        mine = [line for line in lines if line["randomizer"] == name and line["kind"] == "free"]
+        if name in _STYLES:
+            _line(axes, mine, _STYLES[name], label)
+        else:
+            best = max(line["accuracy_mean"] for line in mine)
+            axes.axhline(100 * best, color="black", linewidth=1, label=label)
+    _save(figure, path)
+
+
+def plot_headline(totals: list[dict[str, Any]], lines: list[dict[str, Any]], path: Path) -> None:
+    """Draw codewords with 1,000 and 10,000 clients, FedAvg and LocalDpMod's noise.
+
+    Parameters
+    ----------
+    totals : list of dict
+        Summary of ``totals.py``.
+    lines : list of dict
+        Summary of ``rivals.py``.
+    path : Path
+        PNG to write.
+    """
+    figure, axes = _figure("MNIST, a linear layer on fixed features, each client asked once")
+    free = [line for line in lines if line["kind"] == "free"]
+    plain = max(line["accuracy_mean"] for line in free if line["randomizer"] == "none")
+    axes.axhline(100 * plain, color="black", linewidth=1, label="FedAvg, no privacy")
+    for clients, style in ((10_000, "s-"), (1_000, "o-")):
+        mine = [line for line in totals if line["row"].startswith(f"{clients:,} clients, ")]
+        mine = [line for line in mine if "Dirichlet" not in line["row"]]
+        _line(axes, mine, style, f"flower-ldp's codewords, {clients:,} clients")
+    noised = [line for line in free if line["randomizer"] == "gaussian"]
+    _line(axes, noised, "v--", "Gaussian noise as in LocalDpMod (δ = 1e-5), 1,000 clients")
+    _save(figure, path)
+
+
+def _figure(title: str) -> Any:
     from matplotlib.figure import Figure
-    from PIL import Image
 
     figure = Figure(figsize=(7.0, 5.2), dpi=100, layout="constrained")
     axes = figure.subplots()
-    for name, label in labels.items():
-        mine = [line for line in lines if line["randomizer"] == name and line["kind"] == "free"]
-        means = [100 * line["accuracy_mean"] for line in mine]
-        if name not in _STYLES:
-            axes.axhline(max(means), color="black", linewidth=1, label=label)
-            continue
-        axes.errorbar(
-            [line["epsilon_total"] for line in mine],
-            means,
-            [100 * line["accuracy_standard_deviation"] for line in mine],
-            fmt=_STYLES[name],
-            linewidth=1.4,
-            markersize=5,
-            capsize=3,
-            label=label,
-        )
     axes.set_xscale("log", base=2)
     axes.set_xticks([1, 2, 4, 8], ["1", "2", "4", "8"])
     axes.set_xlabel("total ε of a client, which is asked once")
@@ -60,13 +80,32 @@ def plot(lines: list[dict[str, Any]], labels: dict[str, str], path: Path) -> Non
     ticks = [20, 40, 60, 70, 80, 85, 90, 93, 95, 96, 97, 98, 99]
     axes.set_yticks(ticks, [str(tick) for tick in ticks])
     axes.set_ylabel("test accuracy, %, by the logarithm of errors")
-    axes.set_title("MNIST, a linear layer, 1,000 clients (who is trusted)", fontsize=11)
+    axes.set_title(title, fontsize=11)
     axes.grid(alpha=0.3)
-    figure.legend(fontsize=8, loc="outside lower center", ncols=2)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png")
-    Image.open(drawn).convert("RGB").quantize(64).save(path, optimize=True)
+    return figure, axes
 
 
 def _height(percent: Any) -> Any:
     return -np.log(np.maximum(100 - percent, 1e-3))
+
+
+def _line(axes: Any, rows: list[dict[str, Any]], style: str, label: str) -> None:
+    axes.errorbar(
+        [row["epsilon_total"] for row in rows],
+        [100 * row["accuracy_mean"] for row in rows],
+        [100 * row["accuracy_standard_deviation"] for row in rows],
+        fmt=style,
+        linewidth=1.4,
+        markersize=5,
+        capsize=3,
+        label=label,
+    )
+
+
+def _save(figure: Any, path: Path) -> None:
+    from PIL import Image
+
+    figure.legend(fontsize=8, loc="outside lower center", ncols=2)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png")
+    Image.open(drawn).convert("RGB").quantize(64).save(path, optimize=True)

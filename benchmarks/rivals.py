@@ -14,7 +14,7 @@ when it ends, and runs that are there are not repeated.
 
     python benchmarks/rivals.py mnist.npz --cache mnist-strokes.npz --choose --seeds 2
     python benchmarks/rivals.py mnist.npz --cache mnist-strokes.npz
-    python benchmarks/rivals.py --plot docs/images/totals.png
+    python benchmarks/rivals.py --plot docs/images/totals.png --headline docs/images/accuracy.png
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from _rivals import (
     Rival,
     Signs,
 )
-from _rivals_picture import plot
+from _rivals_picture import plot, plot_headline
 from _rivals_training import train
 from _runs import Seeds, earlier, is_known
 from totals import Row, Source, rows
@@ -50,6 +50,7 @@ from totals import Row, Source, rows
 HERE = Path(__file__).resolve().parent
 CHOSEN = HERE / "configs" / "rivals.json"
 OUTPUT = HERE / "results" / "rivals.json"
+TOTALS = HERE / "results" / "totals.json"
 #: Times the row's length, which was chosen for codewords.
 FACTORS = (0.5, 1.0, 2.0, 4.0)
 
@@ -210,6 +211,7 @@ def main(
         bool, typer.Option("--choose", help="Choose settings on validation instead.")
     ] = False,
     picture: Annotated[Path | None, typer.Option("--plot", help="PNG to draw.")] = None,
+    headline: Annotated[Path | None, typer.Option(help="The README's PNG to draw.")] = None,
     output: Annotated[Path, typer.Option(help="Results file, kept up to date.")] = OUTPUT,
 ) -> None:
     """Train each row with each randomizer and seed, and draw what came out."""
@@ -235,6 +237,8 @@ def main(
     if picture is not None:
         labels = {name: f"{one.title} ({one.trusts})" for name, one in ENTRIES.items()}
         plot(lines, labels, picture)
+    if headline is not None:
+        plot_headline(json.loads(TOTALS.read_text())["summary"], lines, headline)
 
 
 if __name__ == "__main__":
