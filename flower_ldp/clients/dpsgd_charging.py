@@ -351,7 +351,7 @@ def charge_round(policy: Policy, request: ReleaseRequest, context: Context) -> P
         if ledger.has_report(charge.data_id, LAST):
             asked.write_end(ledger)
         # One that is in the ledger was enough, and it takes seconds to say so.
-        if ledger.is_new_plan(charge, plan, policy.limits(), policy.numbers()):
+        if ledger.is_new_basis(charge, plan, policy.limits(), policy.numbers()):
             PROPOSALS.check((policy.ledger, context.run_id), asked.granted.plan)
 
     with charging.ledger_refuses():

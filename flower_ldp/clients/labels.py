@@ -1,12 +1,12 @@
 """Private labels on the client: randomized once, stored beside the charge, used for ever.
 
 What the ledger stores beside the charge is an npz archive of the reports, the prior if there
-was one, and a **keyed** digest (HMAC-SHA256) of the true labels, to notice that a label set has
-changed. Without a key the digest would be private data: who has the ledger and knows all
-labels but one could try every value of the last. So the key lies in another file, beside
-the ledger (``<ledger>.labels-key``, mode 0600, with its lock in ``<ledger>.labels-key.lock``),
-and a ledger that is copied, exported or sent to an auditor says nothing about labels beyond the
-reports.
+was one, and a **keyed** digest (HMAC-SHA256) of the account, the name and the true labels, to
+notice that a label set has changed. Without a key the digest would be private data: who has the
+ledger and knows all labels but one could try every value of the last. So the key lies in another
+file, beside the ledger (``<ledger>.labels-key``, mode 0600, with its lock in
+``<ledger>.labels-key.lock``), and a ledger that is copied, exported or sent to an auditor says
+nothing about labels beyond the reports.
 
 A label that is randomized anew in each epoch, run or after each restart is paid for each
 time. So a label set is randomized once under a name, and what came out is stored in the
@@ -87,7 +87,8 @@ class Shelf:
             self._about(f"{layout}/{number}", mechanism.events(), {**terms, "stage": number})
             for number, mechanism in enumerate(stages.mechanisms)
         ]
-        receipt = self._paid(replace(first, releases=0))
+        reserved = replace(first, releases=0)
+        receipt = self._paid(reserved, also=parts[stage])
         # That reserved epsilon for every label, whichever stage it is in: in a part of the
         # layout without an example, so that a stage, which costs no more, adds nothing to it.
         if receipt.report is None:
@@ -109,10 +110,13 @@ class Shelf:
         policy, run = self.owner.policy, self.owner.run
         return charging.charge_under(policy, account, under, events, canonical(terms), during=run)
 
-    def _paid(self, charge: Charge) -> Receipt:
-        policy = self.owner.policy
+    def _paid(self, charge: Charge, *, also: Charge | None = None) -> Receipt:
+        """Charge, unless it or what is to be charged with it would be refused."""
+        limits, numbers = self.owner.policy.limits(), self.owner.policy.numbers()
         try:
-            return self.ledger.charge(charge, policy.limits(), numbers=policy.numbers())
+            if also is not None:
+                self.ledger.is_new_basis(also, charge, limits, numbers)
+            return self.ledger.charge(charge, limits, numbers=numbers)
         except RefusalError as error:
             if error.code != REFUSED_REPEAT:
                 raise
@@ -259,7 +263,9 @@ class PrivateLabels:
         known = _check_prior(mechanism, prior, len(members))
         # The lock is held until the reports are stored: a second process waits for them.
         with locked_key(self.policy.ledger) as key, charging.ledger_of(self.policy) as ledger:
-            digest = hmac.digest(key, true.astype("<i8").tobytes(), "sha256")
+            # Of the name too, or equal sets under two names would have equal digests.
+            about = canonical({"account": self.account, "name": name}).encode()
+            digest = hmac.digest(key, about + true.astype("<i8").tobytes(), "sha256")
             shelf = Shelf(self, ledger, name, digest)
             receipt = shelf.charge(stages, stage, len(true))
             fresh = receipt.report is None

@@ -314,8 +314,15 @@ class CentralHistograms(Checked):
         Parameters
         ----------
         labels, groups : array_like of integers, shape (n,)
+            In [0, categories) and [0, n_groups).
+
+        Raises
+        ------
+        ValueError
+            If one is not: whoever holds all labels is trusted, and has to put them right.
         """
-        counts = group_counts(labels, groups, self.n_groups, self.categories)
+        known = check_labels("labels", labels, self.categories)
+        counts = group_counts(known, groups, self.n_groups, self.categories)
         return counts + self.noise.sample(counts.size, rng).reshape(counts.shape)
 
     def priors(self, noisy: ArrayLike) -> NDArray[np.float64]:

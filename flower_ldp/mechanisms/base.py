@@ -73,12 +73,10 @@ class Mechanism(Checked, ABC, Generic[ValueT, ReportT]):
     name: str
     #: Whose value it is.
     unit: Unit = Unit.CLIENT
-    #: How many values one release is about; each of them costs that.
-    rows: int = 1
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return what one release costs one client: by default epsilon for each row."""
-        return (PrivacyEvent(self.name, self.epsilon, unit=self.unit, count=self.rows),)
+        """Return what one release costs one client: by default epsilon."""
+        return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
 
     @abstractmethod
     def randomize(self, value: ValueT, rng: RandomSource) -> ReportT:

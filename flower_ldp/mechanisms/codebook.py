@@ -57,6 +57,7 @@ from flower_ldp.mechanisms.inputs import INVALID, check_counts, check_labels
 from flower_ldp.mechanisms.laplace import check_simplex_rows, read_simplex_rows
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.mechanisms.randomized_response import KaryResponse
+from flower_ldp.privacy import PrivacyEvent
 
 # Distances are computed for this many pairs at a time, to bound memory.
 _PAIRS = 1 << 22
@@ -112,6 +113,10 @@ class CodebookResponse(Mechanism[object, Any]):
 
     def __hash__(self) -> int:
         return hash((self.epsilon, self.rows, self.name, self.codebook.tobytes()))
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of one release: epsilon for each row, per client."""
+        return (PrivacyEvent(self.name, self.epsilon, count=self.rows),)
 
     @property
     def codes(self) -> int:

@@ -119,7 +119,7 @@ class _OnGrid(IntegerNoise):
 def _number(value: object) -> float | None:
     """Return a private value as a double, or None where it is no number."""
     found = real_array(value)
-    if found is None or found.shape != ():
+    if found.shape != ():
         return None
     number = float(as_double(found))
     return None if math.isnan(number) else number

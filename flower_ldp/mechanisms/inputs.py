@@ -60,23 +60,41 @@ def note(mechanism: str, why: str) -> None:
 
 
 def plain_array(value: object) -> NDArray[Any]:
-    """Return a value as a plain array; one object without axes where that cannot be."""
+    """Return a value as an array of real numbers, or of objects where one entry is no number.
+
+    One object without axes where it has no entries.
+    """
     try:
-        return np.asarray(value)
+        found = np.asarray(value)
+        if found.dtype.kind in "biufO":
+            return found
     except Exception:
         # Ragged lists, tensors that need a gradient, anything with an __array__ that fails.
+        pass
+    try:
+        # NumPy has one type for all entries, such as text: each is read by itself instead.
+        listed = isinstance(value, list | tuple | np.ndarray)
+        return np.array(value if listed else None, dtype=object)
+    except Exception:
         return np.array(None)
 
 
-def real_array(value: object) -> NDArray[Any] | None:
-    """Return a value as an array of real numbers of any size, or None."""
+def real_array(value: object) -> NDArray[np.floating[Any]]:
+    """Return a value as an array of float16, 32 or 64; NaN where an entry is no real number.
+
+    No entry's double depends on the others. What a double cannot hold becomes infinite.
+    """
     found = plain_array(value)
     if found.dtype.kind == "O":
-        try:
-            found = as_double(found)  # None becomes NaN
-        except Exception:
-            return None
-    return found if found.dtype.kind in "biuf" else None
+        return np.array([_real(entry) for entry in found.flat]).reshape(found.shape)
+    return found if found.dtype.kind == "f" and found.dtype.itemsize <= 8 else as_double(found)
+
+
+def _real(entry: object) -> float:
+    try:
+        return math.nan if isinstance(entry, str | bytes) else float(entry)  # type: ignore[arg-type]
+    except Exception:
+        return math.nan
 
 
 def read_vector(value: object, dimension: int | None) -> tuple[NDArray[Any] | None, int]:
@@ -91,12 +109,8 @@ def read_vector(value: object, dimension: int | None) -> tuple[NDArray[Any] | No
     """
     found = real_array(value)
     if dimension is None:
-        dimension = plain_array(value).size
-    if found is None or found.shape != (dimension,):
-        return None, dimension
-    if found.dtype.kind != "f" or found.dtype.itemsize > 8:
-        found = as_double(found)
-    return found, dimension
+        dimension = found.size
+    return (found if found.shape == (dimension,) else None), dimension
 
 
 @np.errstate(all="ignore")
@@ -115,7 +129,7 @@ def over_largest(update: NDArray[Any] | None, dimension: int) -> tuple[Floats, f
 def read_records(
     value: object, width: int, shape: tuple[int, ...] | None
 ) -> tuple[NDArray[Any] | None, tuple[int, ...]]:
-    """Return real numbers of one record or of a table of them, or None; and the public shape.
+    """Return one record or a table of them as real numbers, or None; and the public shape.
 
     Parameters
     ----------
@@ -131,13 +145,12 @@ def read_records(
     ValueError
         If ``shape`` is another, which is public.
     """
-    found = plain_array(value)
+    found = real_array(value)
     if shape is not None and (len(shape) not in (1, 2) or shape[-1] != width):
         raise ValueError(f"shape must be ({width},) or (n, {width}), got {shape}")
     if shape is None:
         shape = (*(found.shape[:-1] if found.ndim == 2 else ()), width)
-    real = real_array(found)
-    return (None if real is None or real.shape != shape else real), shape
+    return (found if found.shape == shape else None), shape
 
 
 def as_double(values: NDArray[Any]) -> Floats:
@@ -171,10 +184,8 @@ def read_labels(values: object, categories: int, dtype: type[LabelT]) -> NDArray
     if found.dtype.kind == "f":
         found = as_double(found)
         good = (found >= 0) & (found < categories) & (np.floor(found) == found)
-    elif found.dtype.kind in "biu":
-        good = (found >= 0) & (found < categories)
     else:
-        return np.full(found.shape, INVALID, dtype=dtype)
+        good = (found >= 0) & (found < categories)
     read = np.where(good, found, 0).astype(dtype, order="C")
     read[~good] = INVALID
     return read

@@ -144,6 +144,10 @@ class SubsetSelection(LabelMechanism):
         return 1 << self.categories
 
     @property
+    def _report_size(self) -> int:  # type: ignore[override]
+        return self.size
+
+    @property
     def law_terms(self) -> tuple[int, ...]:
         """What fixes the law beside epsilon and categories: the size."""
         return (self.size,)

@@ -62,7 +62,7 @@ from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.inputs import as_double, note, real_array
 from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource, uniform, uniform_subset
-from flower_ldp.privacy import as_fraction
+from flower_ldp.privacy import PrivacyEvent, as_fraction
 
 #: Largest L1 distance of two rows on the simplex.
 SIMPLEX_SENSITIVITY = 2
@@ -190,6 +190,10 @@ class Laplace(IntegerNoise):
     rows: Annotated[int, Bounded("[1, inf)")] = 1
     grid_bits: Annotated[int | None, Bounded("[0, 40]")] = None
     name: str = "laplace"
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of one release: epsilon for each row, per client."""
+        return (PrivacyEvent(self.name, self.epsilon, count=self.rows),)
 
     @property
     def steps(self) -> int:
@@ -429,7 +433,7 @@ def read_simplex_rows(value: object, shape: tuple[int, int]) -> tuple[Floats, Bo
     good : ndarray of bool, shape (n,)
     """
     found = real_array(value)
-    if found is None or found.shape != shape:
+    if found.shape != shape:
         return np.full(shape, 1.0 / shape[1]), np.zeros(shape[0], dtype=np.bool_)
     rows = as_double(found)
     with np.errstate(all="ignore"):

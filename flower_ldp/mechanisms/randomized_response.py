@@ -75,8 +75,8 @@ class LabelMechanism(Mechanism[Any, Any]):
 
     #: How many labels there are.
     categories: int
-    #: How many of them a report holds.
-    size: int = 1
+    #: How many of them a report holds. A public name would take over a subclass's own field.
+    _report_size: int = 1
 
     @property
     def law_terms(self) -> tuple[int, ...]:
@@ -91,17 +91,17 @@ class LabelMechanism(Mechanism[Any, Any]):
     @property
     def keep_probability(self) -> float:
         """P(the report holds the value) without a prior, as a double."""
-        return 1.0 / (1.0 + (self.categories / self.size - 1.0) * math.exp(-self.epsilon))
+        return 1.0 / (1.0 + (self.categories / self._report_size - 1.0) * math.exp(-self.epsilon))
 
     @cached_property
     def _truth_weight(self) -> int:
         """The probability t in units of 2^-256, rounded down."""
-        return truth_weight(self.epsilon, self.categories, self.size)
+        return truth_weight(self.epsilon, self.categories, self._report_size)
 
     @property
     def truth(self) -> float:
         """The probability t, without the cancellation that a small epsilon would bring."""
-        gain = -self.size * math.expm1(-self.epsilon)
+        gain = -self._report_size * math.expm1(-self.epsilon)
         return gain / (gain + self.categories * math.exp(-self.epsilon))
 
     def randomize_array(
@@ -146,13 +146,13 @@ class LabelMechanism(Mechanism[Any, Any]):
 
     def _log_law(self, *, is_read: bool, is_held: bool) -> float:
         """Return log P(a report) of a value, by whether it is a category that the report holds."""
-        reports = math.comb(self.categories, self.size)
+        reports = math.comb(self.categories, self._report_size)
         if not is_read:
             return -math.log(reports)
-        weight = ((1 << COIN_BITS) - self._truth_weight) * self.size
+        weight = ((1 << COIN_BITS) - self._truth_weight) * self._report_size
         if is_held:
             weight += self.categories * self._truth_weight
-        return math.log(weight) - math.log(self.size * reports << COIN_BITS)
+        return math.log(weight) - math.log(self._report_size * reports << COIN_BITS)
 
     @abstractmethod
     def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> Floats:

@@ -208,21 +208,21 @@ class Ledger(LedgerFile):
             at = self._clock_at(head).of_a_question()
             rows.write_report(db, number, at, receipt.chain, report)
 
-    def is_new_plan(
+    def is_new_basis(
         self,
         charge: Charge,
-        plan: Charge,
+        basis: Charge,
         limits: Sequence[Limit],
         numbers: Sequence[NumberLimit] = (),
     ) -> bool:
-        """Return whether a round would be charged together with its plan; nothing is written.
+        """Return whether a charge would be made together with its basis; nothing is written.
 
-        For what takes long to find out about a plan: worth it only if the charge would go on.
+        For what must know before the basis is charged that neither would be refused.
 
         Parameters
         ----------
-        charge, plan : Charge
-            The round, and what it rests on.
+        charge, basis : Charge
+            A release, and what it rests on: a round and its plan, a stage and its reservation.
         limits, numbers
             As :meth:`charge` has them.
 
@@ -237,7 +237,7 @@ class Ledger(LedgerFile):
                 entries.answer(db, known, charge)
                 return False
             at = self._clock_at(head).of_a_charge()
-            return len(list(fitting(db, head, charge, plan, limits, numbers, at))) > 1
+            return len(list(fitting(db, head, charge, basis, limits, numbers, at))) > 1
 
     def has_report(self, data_id: str, beginning: bytes) -> bool:
         """Return whether any report that begins so was sealed for a part of the data.

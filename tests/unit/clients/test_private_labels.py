@@ -248,6 +248,36 @@ def test_the_ledger_alone_cannot_tell_labels_apart(folder: Path) -> None:
     assert digests[0] != digests[1]
 
 
+def test_equal_labels_under_two_names_have_different_digests(folder: Path) -> None:
+    write_policy(folder, life=2.0)
+    for name in ("a", "b"):
+        randomized(name=name)
+    with closing(sqlite3.connect(folder / "spent.sqlite")) as db:
+        stored = db.execute("SELECT report FROM report").fetchall()
+    assert len({unpack(report)[2] for (report,) in stored}) == 2
+
+
+def test_a_label_that_is_no_number_changes_no_other(folder: Path) -> None:
+    write_policy(folder, life=200.0)
+    exact = KaryResponse(100.0, 10, unit=Unit.LABEL)
+    path = folder / "policy.yaml"
+    policy = path.read_text().replace(
+        "kary_response: {epsilon: 1.0", "kary_response: {epsilon: 100.0"
+    )
+    path.write_text(policy)
+    found = private_labels(context(), [3, 4, "", [5], 6], mechanism=exact)  # type: ignore[list-item]
+    assert found.reports[[0, 1, 4]].tolist() == [3, 4, 6]
+
+
+def test_a_stage_beyond_the_number_of_releases_reserves_nothing(folder: Path) -> None:
+    with (folder / "policy.yaml").open("a") as policy:
+        policy.write("releases: {life: 1}\n")
+    randomized(name="other", mechanism=KaryResponse(0.25, 10, unit=Unit.LABEL))
+    with pytest.raises(BudgetExhausted, match="1 releases were made"):
+        randomized(mechanism=LabelStages((KaryResponse(0.5, 10, unit=Unit.LABEL),) * 2, (1, 1)))
+    assert total(folder) == 0.25
+
+
 def test_a_key_that_is_lost_or_open_to_others_is_refused(folder: Path) -> None:
     randomized()
     key = folder / "spent.sqlite.labels-key"

@@ -230,6 +230,29 @@ def test_one_bad_row_leaves_the_other_rows_alone(bad: float) -> None:
     ].all()
 
 
+#: With one of these NumPy makes an array of texts, complex numbers or objects, or none at all.
+NO_NUMBERS: list[Any] = ["", "1", b"x", 1j, [1], {}, None, np.array([1, 2]), np.datetime64(0, "s")]
+
+
+@pytest.mark.parametrize("bad", NO_NUMBERS, ids=repr)
+def test_one_entry_that_is_no_number_leaves_the_other_records_alone(bad: Any) -> None:
+    rng, rows = RandomSource.seeded(1), np.tile(np.eye(3), (7, 1))[:20].tolist()
+    spoiled: list[list[Any]] = [list(row) for row in rows]
+    spoiled[4][1] = bad
+    others = np.arange(20) != 4
+    wanted = np.asarray(rows)[others]
+    codes = CodebookResponse(np.eye(3), 100.0, rows=20).randomize(spoiled, rng)
+    assert (codes[others] == wanted.argmax(axis=1)).all()
+    assert (CodebookEmbedding(100.0, 3).randomize(spoiled, rng)[others] == codes[others]).all()
+    assert (UnaryEncoding(100.0, 3, True).randomize(spoiled, rng)[others] == wanted).all()
+
+
+def test_a_record_of_large_integers_is_read_alike_beside_any_other() -> None:
+    mechanism = CodebookEmbedding(100.0, 2)
+    large = [2**53, 2**53 + 1]  # the same double
+    assert mechanism.encode([large, [1, 0]])[0] == mechanism.encode([large, [1, 0.5]])[0]
+
+
 def test_one_bad_label_leaves_the_other_labels_alone() -> None:
     rng = RandomSource.seeded(1)
     for labels in (
@@ -237,6 +260,7 @@ def test_one_bad_label_leaves_the_other_labels_alone() -> None:
         [1.0, 2.0, math.nan, 0.0],
         np.array([1, 2.0, None, 0], dtype=object),
         np.array([1, 2, 2**64 - 1, 0], dtype=np.uint64),
+        *([1, 2, bad, 0] for bad in NO_NUMBERS),
     ):
         for found in (
             KaryResponse(100.0, 3).randomize_array(labels, rng),
