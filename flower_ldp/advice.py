@@ -39,9 +39,7 @@ __all__ = ["GOOD_COSINE", "POOR_COSINE", "Advice", "Outlook", "Remedies", "Verdi
 
 Kind: TypeAlias = type[SignDS] | type[Codeword]
 
-#: Largest epsilon of one answer.
 LARGEST_EPSILON = 100.0
-#: Largest total that is ever proposed.
 MOST_TOTAL = 100.0
 # Answers of less than this are never worth more together than fewer of more: efficiency grows
 # with the square of a small epsilon.

@@ -133,12 +133,10 @@ def _at_ranks(scores: Scores) -> Scores:
 Draw = Callable[..., Any]
 #: Turns a sequence of reports into as many scores.
 Statistic = Callable[[Sequence[Any]], Any]
-#: Makes a new source of randomness.
 Sources = Callable[[], RandomSource]
 #: Is told how many draws were made since the last time.
 Progress = Callable[[int], None]
 
-#: Fewest draws under each input that an audit accepts.
 FEWEST_DRAWS = 100
 # Reports in memory at a time: one by one they are objects, in a batch rows of an array.
 _OBJECTS, _ROWS = 2_000, 50_000

@@ -177,7 +177,6 @@ def scores(kind: type[Any], score: Callable[[Any], float]) -> Statistic:
 #: Examples in rows; the app trains to their mean.
 DataSet = NDArray[np.float32]
 
-#: Entries of the model.
 DIMENSION = 300
 #: What magnitudes are compared with: one between those of the two updates.
 _THRESHOLD = 1.35

@@ -30,7 +30,6 @@ from flower_ldp.files import replacing
 app = group("flower-ldp ledger show privacy-ledger.sqlite")
 
 _SET_RIGHT = "Set the clock right, or if it is, repeat this with --accept"
-#: The fields of a row of an export, in the order of the columns.
 COLUMNS = (
     *("entry", "at", "data_id", "run_id", "message_id", "message_type", "fingerprint"),
     *("parameters", "sealed", "releases", "mechanism", "unit", "epsilon", "delta", "count"),

@@ -75,7 +75,6 @@ def _section(kind: str, optimizer: type[Any]) -> type[OptimizerSection]:
     return section
 
 
-#: The section of each optimizer, by its kind.
 KINDS: Mapping[str, type[OptimizerSection]] = {
     "momentum": _section("momentum", Momentum),
     "fixed_length": _section("fixed_length", FixedLength),

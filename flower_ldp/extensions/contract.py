@@ -27,7 +27,6 @@ from flower_ldp.mechanisms.inputs import note
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 
-#: The group of entry points.
 GROUP = "flower_ldp.mechanisms"
 _OPTION = re.compile(r"[a-z][a-z0-9_]{0,31}", re.ASCII)
 _MOST_OPTIONS = 16

@@ -67,7 +67,6 @@ ReportT = TypeVar("ReportT")
 class Mechanism(Checked, ABC, Generic[ValueT, ReportT]):
     """A local randomizer with an exactly known law; the base of frozen dataclasses."""
 
-    #: What one release costs.
     epsilon: Any
     #: What ledgers and policies call it.
     name: str
@@ -140,7 +139,6 @@ class Contrast:
 NO_REPORT = 1e6
 #: The first byte of each report of an update.
 REPORT_VERSION = 1
-#: What a proposal may state of a parameter.
 Parameter = int | float | str
 
 

@@ -83,7 +83,6 @@ from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource, unif
 from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse
 from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacyEvent, Unit, as_fraction, double_at_least
 
-#: The most bits that an embedding may have.
 MAX_BITS = 2**20
 
 

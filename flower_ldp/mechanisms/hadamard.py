@@ -176,7 +176,6 @@ def _matrix(order: int) -> Floats:
     return found
 
 
-#: Most weights of a model.
 MOST_WEIGHTS = 2**32 - 1
 #: Windows' signs have numbers from here on. Those of a code's (codeword.py) are below 4096.
 _FIRST_NUMBER = 2**31

@@ -59,7 +59,6 @@ from numpy.typing import NDArray
 
 from flower_ldp.bounds import check_in
 
-#: Arrays of truth values, of doubles and of whole numbers.
 Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]

@@ -56,7 +56,6 @@ from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.random import BLOCK, COIN_BITS, EXP_BITS, Floats, Ints, RandomSource
 from flower_ldp.privacy import Unit
 
-#: The most categories that a response may have.
 MAX_CATEGORIES = 2**31
 #: One for all values, of nothing.
 _NO_PRIOR = np.empty((1, 0))
@@ -73,7 +72,6 @@ class LabelMechanism(Mechanism[Any, Any]):
     #: Whether labels are randomized, and reports read, with a prior: always, or never.
     needs_prior: ClassVar[bool] = False
 
-    #: How many labels there are.
     categories: int
     #: How many of them a report holds. A public name would take over a subclass's own field.
     _report_size: int = 1

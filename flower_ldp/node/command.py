@@ -23,7 +23,6 @@ from flower_ldp.node.sandbox.view import Settings
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 #: Python and Flower alone take more than this.
 _LEAST_MEMORY = 256 << 20
-#: What each option is for.
 _HELP = {
     "--ldp-policy": "The site's policy. Without it: ldp-policy in --node-config, or the variable "
     "FLOWER_LDP_POLICY.",

@@ -36,7 +36,6 @@ _KNOWN_REASONS = frozenset(code for code, one in refusals.MEANINGS.items() if no
 #: How much of what a client sent is quoted in a log line.
 _MOST_QUOTED = 300
 ReportT = TypeVar("ReportT")
-#: What a record of metrics is made from.
 Metrics: TypeAlias = dict[str, int | float]
 
 

@@ -70,9 +70,7 @@ from flower_ldp.strategies.sampling import ClientPool, Turn
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import HEALTH, PROPOSAL_KEY, Field, UpdateProposal, split_health
 
-#: An update, a sum of them, or a step.
 Vector: TypeAlias = NDArray[Any]
-#: What was spent, per unit.
 Sums: TypeAlias = Mapping[Unit, PrivacySpent]
 ReportT = TypeVar("ReportT")
 #: Of more health bits the law is that of normal noise.

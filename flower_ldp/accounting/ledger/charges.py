@@ -20,7 +20,6 @@ Kind = Literal["again", "acknowledged", "failed"]
 """What is counted beside charges: a stored report that was sent again, a message that was
 acknowledged with nothing in it, an app that failed after a charge."""
 
-#: In characters.
 MOST_PARAMETERS = 65_536
 MOST_REPORT = 2**28
 """Longest report that is stored, in bytes."""
