@@ -37,7 +37,6 @@ from flower_ldp.config.encrypt import (
     UnsupervisedConfig,
     from_config,
     load_config,
-    parse_config,
 )
 from flower_ldp.config.labels import (
     DPSGDConfig,
@@ -48,8 +47,6 @@ from flower_ldp.config.labels import (
     load_dpsgd_config,
     load_label_config,
     load_split_config,
-    parse_label_config,
-    parse_split_config,
 )
 from flower_ldp.config.updates import (
     CodewordConfig,
@@ -84,9 +81,6 @@ __all__ = [
     "load_dpsgd_config",
     "load_label_config",
     "load_split_config",
-    "parse_config",
-    "parse_label_config",
-    "parse_split_config",
 ]
 
 #: Every kind of file, by the section that it is known by, and what reads it.

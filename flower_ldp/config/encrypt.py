@@ -188,7 +188,7 @@ class TrainConfig(Section):
         return self
 
 
-_FORMAT = YamlFormat(
+FORMAT = YamlFormat(
     TrainConfig,
     synonyms={"encrypt_type": "encrypt_train_type"},
     tagged=dict.fromkeys(("sign_server_optimizer", "codeword_server_optimizer"), tuple(KINDS)),
@@ -209,12 +209,7 @@ def load_config(path: str | Path) -> TrainConfig:
         If the file cannot be read, is not YAML, or holds an unknown field, a wrong type or
         a value outside its interval. The text gives file, line and field of every error.
     """
-    return _FORMAT.load(path)
-
-
-def parse_config(text: str, *, source: str = "<text>") -> TrainConfig:
-    """Parse a YAML configuration; see :func:`load_config`."""
-    return _FORMAT.parse(text, source=source)
+    return FORMAT.load(path)
 
 
 #: Options that training and evaluation share.

@@ -114,7 +114,7 @@ class LabelFile(Section):
     label_dp: LabelDPConfig
 
 
-_FORMAT = YamlFormat(LabelFile)
+LABEL_FORMAT = YamlFormat(LabelFile)
 
 
 def load_label_config(path: str | Path) -> LabelDPConfig:
@@ -126,12 +126,7 @@ def load_label_config(path: str | Path) -> LabelDPConfig:
         If the file cannot be read, is not YAML, or has an error. The text gives file, line
         and field of every error.
     """
-    return _FORMAT.load(path).label_dp
-
-
-def parse_label_config(text: str, *, source: str = "<text>") -> LabelDPConfig:
-    """Parse a YAML configuration; see :func:`load_label_config`."""
-    return _FORMAT.parse(text, source=source).label_dp
+    return LABEL_FORMAT.load(path).label_dp
 
 
 class EmbeddingDPConfig(Section):
@@ -196,7 +191,7 @@ class SplitConfig(Section):
     embedding_dp: EmbeddingDPConfig
 
 
-_SPLIT_FORMAT = YamlFormat(SplitConfig)
+SPLIT_FORMAT = YamlFormat(SplitConfig)
 
 
 def load_split_config(path: str | Path) -> SplitConfig:
@@ -208,12 +203,7 @@ def load_split_config(path: str | Path) -> SplitConfig:
         If the file cannot be read, is not YAML, or holds an unknown field, a wrong type or
         a value outside its interval. The text gives file, line and field of every error.
     """
-    return _SPLIT_FORMAT.load(path)
-
-
-def parse_split_config(text: str, *, source: str = "<text>") -> SplitConfig:
-    """Parse a YAML configuration; see :func:`load_split_config`."""
-    return _SPLIT_FORMAT.parse(text, source=source)
+    return SPLIT_FORMAT.load(path)
 
 
 class DPSGDConfig(Section):

@@ -18,7 +18,6 @@ from flower_ldp.policy.files import (
     find_policy,
     load_own_policy,
     load_policy,
-    parse_policy,
     policy_path,
 )
 from flower_ldp.policy.judgement import Policy
@@ -39,6 +38,5 @@ __all__ = [
     "find_policy",
     "load_own_policy",
     "load_policy",
-    "parse_policy",
     "policy_path",
 ]

@@ -38,7 +38,7 @@ MOST_BYTES = 2**20
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _READ |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_NOFOLLOW", 0)
 
-_FORMAT = YamlFormat(Policy)
+FORMAT = YamlFormat(Policy)
 
 
 def load_policy(path: str | Path) -> Policy:
@@ -84,12 +84,7 @@ def load_own_policy(path: str | Path) -> tuple[Policy, tuple[str, ...]]:
 # next one on. Parsing the same text again takes longer than a charge to the ledger.
 @lru_cache(maxsize=4)
 def _parsed(text: str, source: str, folder: Path) -> Policy:
-    return _FORMAT.parse(text, source=source, context={"folder": folder})
-
-
-def parse_policy(text: str, *, source: str = "<text>") -> Policy:
-    """Parse a policy; the ledger's path stays as it is written. See :func:`load_policy`."""
-    return _FORMAT.parse(text, source=source)
+    return FORMAT.parse(text, source=source, context={"folder": folder})
 
 
 def find_policy(

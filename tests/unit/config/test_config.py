@@ -11,12 +11,12 @@ import yaml
 from flower_ldp.config import (
     SignDSConfig,
     load_config,
-    parse_config,
 )
 from flower_ldp.config.updates import KINDS
 from flower_ldp.errors import ConfigError, LdpError
 from flower_ldp.mechanisms import MagRR, SignDS
 from flower_ldp.strategies import FixedLength, FixedStep, Health, LearnedStep
+from tests.yaml_texts import parse_config
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "signds.yaml"
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.config import load_config, parse_config
+from flower_ldp.config import load_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import Codeword
 from flower_ldp.strategies import AgreedLength, Momentum
 from tests.cli import flower_ldp
+from tests.yaml_texts import parse_config
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "codeword.yaml"
 TEXT = """

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from flower_ldp.config.labels import parse_label_config
 from flower_ldp.labels import LABEL_METHODS, LabelMechanism, LabelStages, RandomizedLabels
 from flower_ldp.mechanisms import MECHANISMS, BinaryResponse, CodebookEmbedding, RandomSource
 from flower_ldp.mechanisms.labels import label_mechanisms, reports_are_labels
 from flower_ldp.policy.sections import mechanism_name
 from flower_ldp.privacy import Unit, compose
+from tests.yaml_texts import parse_label_config
 
 CATEGORIES, DRAWS = 4, 20_000
 PRIORS = ([0.25] * 4, [0.7, 0.1, 0.1, 0.1], [0.0, 0.2, 0.3, 0.5])

@@ -8,8 +8,9 @@ import pytest
 
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import BottomClaim, CodebookEmbedding, UnaryEncoding
-from flower_ldp.policy import Policy, parse_policy
+from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
+from tests.yaml_texts import parse_policy
 
 RELEASE = UnaryEncoding(5.0, 128).events()
 

@@ -19,7 +19,6 @@ from flower_ldp.policy import (
     Policy,
     find_policy,
     load_policy,
-    parse_policy,
 )
 from flower_ldp.policy.sections import (
     Allowance,
@@ -31,6 +30,7 @@ from flower_ldp.policy.sections import (
     Window,
 )
 from flower_ldp.privacy import PrivacyEvent, Unit
+from tests.yaml_texts import parse_policy
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "client_policy.yaml"
 

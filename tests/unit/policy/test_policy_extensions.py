@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from flower_ldp.errors import ConfigError
-from flower_ldp.policy import parse_policy
 from tests.extension_world import NAME, policy_text
+from tests.yaml_texts import parse_policy
 
 DIGEST = "sha256:" + "0f" * 32
 TEXT = policy_text(DIGEST)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flower_ldp.errors import ConfigError
-from flower_ldp.policy import Policy, parse_policy
+from flower_ldp.policy import Policy
+from tests.yaml_texts import parse_policy
 
 TEXT = """\
 data_id: ward-7

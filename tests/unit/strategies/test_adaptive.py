@@ -14,10 +14,10 @@ from flwr.serverapp.strategy import FedAdagrad, FedAdam, FedYogi
 from flwr.serverapp.strategy.fedopt import FedOpt
 from numpy.typing import NDArray
 
-from flower_ldp.config import parse_config
 from flower_ldp.mechanisms import Gaussian
 from flower_ldp.strategies import Adagrad, Adam, GaussianStrategy, ServerOptimizer, Yogi
 from tests.messages import message, record
+from tests.yaml_texts import parse_config
 
 Steps = list[NDArray[np.float32]]
 OURS: dict[str, Callable[..., ServerOptimizer]] = {"adam": Adam, "yogi": Yogi, "adagrad": Adagrad}
