@@ -10,15 +10,15 @@ where ``tie_cut`` makes the size exactly K. The privacy theorem of the selection
 |S| = K for every input, and updates hold masses of equal entries (exact zeros), with
 which ``s*u >= s*tau`` alone would admit more. Which of the equals belong depends on
 nothing but their positions. No set is given away whose members were not counted: where the
-fast way's cut leaves another number, the cut comes from a copy of u.
+fast way's threshold leaves another number, the threshold comes from a copy of u.
 
 Drawing is by rejection of uniform positions, or, where that would take many trials, by
 uniform ranks that one pass turns into positions; both are exactly uniform and neither
 makes a list of S.
 
-Threshold of exact rank in a long vector, without sorting it: candidates, to be counted.
+**The threshold** of a long vector is found without sorting it.
 
-Finds tau, the K-th best entry of a vector ``u`` of length d ("best" is largest for sign
+The search finds tau, the K-th best entry of a vector ``u`` of length d ("best" is largest for sign
 +1, smallest for sign -1), and how many entries equal to tau belong to the best K. Two order
 statistics of a small sample of u bracket tau; one pass in blocks that stay in cache
 counts the entries at or beyond the better end and collects those strictly between; a
@@ -28,10 +28,9 @@ that a mass of equal entries is never collected.
 
 The sample is to decide how long this takes, never the result: when the bracket misses, or
 would collect too much, the threshold comes from a selection on a copy of the vector. Nothing
-here is taken on trust: whoever asks counts the entries that a cut leaves, and takes the next
-cut, the one from a copy, if there are not K (:func:`flower_ldp.mechanisms.topk.top_set`).
+here is taken on trust: :func:`top_set` counts the members that a threshold leaves.
 
-Passes over a long vector in blocks that stay in cache.
+**Passes** over a long vector go in blocks that stay in cache.
 
 The comparisons of a pass write to one small mask, so a pass costs one reading of the
 vector and next to no memory, whatever the vector's dtype and layout.
@@ -41,7 +40,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -120,11 +119,11 @@ class TopSet:
 
     def _sum(self, scale: float) -> float:
         """Return the sum of the members times ``scale``, not finite where it overflows."""
-        sums = []
+        sums, buffer = [], np.empty(min(_BLOCK, len(self.values)))
         with np.errstate(all="ignore"):
             for _, block, mask in self._masks():
                 # A product with the mask costs the same however many members there are.
-                wide = np.multiply(block, mask, dtype=np.float64)
+                wide = np.multiply(block, mask, out=buffer[: len(block)])
                 sums.append(float((wide if scale == 1.0 else wide * scale).sum()))
         try:
             return math.fsum(sums) if all(map(math.isfinite, sums)) else math.inf
@@ -237,11 +236,15 @@ def top_set(values: FloatVector, size: int, sign: int) -> TopSet:
     # A plain view: subclasses redefine comparisons (masked arrays) or cost time.
     view = np.asarray(values).view()
     view.flags.writeable = False
-    for threshold, tie_cut in find_cuts(view, size, sign):
-        found = TopSet(view, sign, size, threshold, tie_cut)
-        # The theorem rests on this number, so it is counted and not concluded.
-        if found.count() == size:
-            return found
+    # The fast way first, if the vector is long; the plain one if its threshold is not right.
+    for way in (_by_bracket, _by_copy) if len(view) > _COPY_LENGTH else (_by_copy,):
+        threshold = way(view, size, sign)
+        if threshold is not None:
+            # The theorem rests on the number of members: each is counted, by these two lines.
+            better = TopSet(view, sign, size, threshold, 0)
+            tie_cut = _tie_cut(view, threshold, size - better.count())
+            if tie_cut is not None:
+                return replace(better, tie_cut=tie_cut)
     raise RuntimeError("the vector changed while its top set was sought")
 
 
@@ -254,43 +257,6 @@ _DEVIATIONS = 3.5
 # The bracket may hold one entry in this many; the list of pieces and their
 # concatenation then take at most a quarter of the vector's memory.
 _BRACKET_SHARE = 8
-
-
-def find_cuts(values: FloatVector, size: int, sign: int) -> Iterator[tuple[Bound, int]]:
-    """Find thresholds and tie rules that should leave exactly ``size`` entries.
-
-    Parameters
-    ----------
-    values : ndarray of float16, float32 or float64, shape (d,)
-        The vector u.
-    size : int
-        K, in ``[1, d]``.
-    sign : {-1, +1}
-        +1 for the K largest entries, -1 for the K smallest.
-
-    Yields
-    ------
-    threshold : numpy scalar
-        tau, an entry of u, in its own type.
-    tie_cut : int
-        The best K are the entries better than tau and those equal to it at positions
-        below ``tie_cut``.
-
-    Raises
-    ------
-    ValueError
-        If an entry is NaN or infinite.
-
-    Notes
-    -----
-    The fast way comes first, if the vector is long and it finds a threshold; the plain way
-    last, and only if it is asked for.
-    """
-    for way in (_by_bracket, _by_copy) if len(values) > _COPY_LENGTH else (_by_copy,):
-        threshold = way(values, size, sign)
-        if threshold is not None:
-            better = TopSet(values, sign, size, threshold, 0).count()
-            yield threshold, _tie_cut(values, threshold, size - better)
 
 
 def _by_copy(values: FloatVector, size: int, sign: int) -> Bound:
@@ -369,17 +335,20 @@ def _scan(
     return beyond, np.concatenate(pieces)
 
 
-def _tie_cut(values: FloatVector, threshold: Bound, wanted: int) -> int:
-    """Return the position behind the first ``wanted`` entries that equal ``threshold``."""
+def _tie_cut(values: FloatVector, threshold: Bound, wanted: int) -> int | None:
+    """Return the position behind the first ``wanted`` entries that equal ``threshold``.
+
+    None if there are not so many.
+    """
     if wanted < 1:
-        return 0
+        return None if wanted else 0
     for offset, block, mask in blocks(values):
         np.equal(block, threshold, out=mask)
         here = int(np.count_nonzero(mask))
         if wanted <= here:
             return offset + int(np.flatnonzero(mask)[wanted - 1]) + 1
         wanted -= here
-    return len(values)
+    return None
 
 
 FloatVector: TypeAlias = NDArray[np.floating[Any]]

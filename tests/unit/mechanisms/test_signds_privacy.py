@@ -89,7 +89,7 @@ def test_log_prob_takes_the_top_set_from_a_sort_and_not_from_the_sampler(
         with monkeypatch.context() as patch:
             for name in (
                 "signds.top_set",
-                "topk.find_cuts",
+                "topk._tie_cut",
                 "topk.TopSet.contains",
             ):
                 patch.setattr(f"flower_ldp.mechanisms.{name}", broken)
