@@ -43,13 +43,12 @@ from flower_ldp.simulation.nodes import FIRST_NODE, Nodes, Plan
 Start = Literal["fork", "spawn"]
 #: Starts workers and ends them.
 Starter: TypeAlias = "Forking | Spawning"
-#: The first thing that a worker sends: it has the app.
-_READY = b"ready"
+#: What comes from workers: a reply in bytes, or an error in place of one.
+_Replies: TypeAlias = "queue.SimpleQueue[Message | bytes]"
 #: How long a worker that has nothing to do may take to end.
 GRACE_SECONDS = 1.0
 #: How often the nursery looks for workers that have ended, and whether the run has.
 _LOOK_SECONDS = 0.2
-_START, _END, _KILL = b"start", b"end", b"kill"
 _PR_SET_PDEATHSIG = 1
 
 
@@ -98,25 +97,19 @@ class Pool:
         self._starter = starter
         self._lock = threading.Lock()
         self._pending = 0
-        self._is_closed = False
-        self._replies: queue.SimpleQueue[Message | bytes] = queue.SimpleQueue()
+        self._replies: _Replies = queue.SimpleQueue()
         try:
             connections = [starter.start() for _ in range(workers)]
             for connection in connections:
                 connection.recv_bytes()  # that it is ready
         except BaseException as error:
-            starter.close(at_once=True)
+            starter.close(0.0)
             if isinstance(error, (EOFError, OSError)):
                 raise RuntimeError("a worker ended before it began; it said why") from error
             raise
-        self._workers = [_Worker(one, starter) for one in connections]
-        #: One for each worker: it has its next message at once, whatever the server does.
-        self._threads = [
-            threading.Thread(target=self._pass_on, args=(one,), daemon=True)
-            for one in self._workers
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._workers = [_Worker(one, starter, self._replies) for one in connections]
+        for worker in self._workers:
+            worker.start()
 
     def submit(self, message: Message) -> None:
         """Take a message to a node."""
@@ -143,58 +136,51 @@ class Pool:
 
     def close(self) -> None:
         """End the workers: at once, unless none has anything to do."""
-        self._is_closed = True
         for worker in self._workers:
+            worker.is_over = True
             worker.waiting.put(None)
-        self._starter.close(at_once=self._pending > 0)
+        self._starter.close(0.0 if self._pending else GRACE_SECONDS)
         self._pending = 0  # a thread that still waits need not
-        for thread in self._threads:
+        for worker in self._workers:
             # Not for ever: a program that an app started may hold the other end of a connection.
-            thread.join(SLICE_SECONDS)
-
-    def _pass_on(self, worker: _Worker) -> None:
-        while (message := worker.waiting.get()) is not None and not self._is_closed:
-            self._replies.put(worker.answered(message))
-        worker.end()
+            worker.join(SLICE_SECONDS)
 
 
-class _Worker:
-    """A worker's messages, which it gets one by one."""
+class _Worker(threading.Thread):
+    """Gives a worker its messages one by one: the next at once, whatever the server does."""
 
-    def __init__(self, connection: Connection, starter: Starter) -> None:
+    def __init__(self, connection: Connection, starter: Starter, replies: _Replies) -> None:
+        super().__init__(daemon=True)
         self.waiting: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-        self._connection: Connection | None = connection
-        self._starter = starter
+        self.is_over = False
+        self._connection, self._starter, self._replies = connection, starter, replies
 
-    def answered(self, message: Message) -> Message | bytes:
+    def run(self) -> None:
+        """Pass messages and replies on, then have a process that has nothing to do end."""
+        while (message := self.waiting.get()) is not None and not self.is_over:
+            self._replies.put(self._answered(message))
+        self._connection.close()
+
+    def _answered(self, message: Message) -> Message | bytes:
         """Return the reply, or an error if the process ends or the message cannot be written."""
         try:
-            return self._sent(flower.to_bytes(message)).recv_bytes()
+            self._send(flower.to_bytes(message))
+            return self._connection.recv_bytes()
         except (EOFError, OSError):
-            self.end()
+            self._connection.close()
             reason = f"the process that worked for node {message.metadata.dst_node_id} ended"
         except Exception as error:
             reason = f"the message could not be written: {error}"
         return flower.error_reply(message.metadata, flower.APP_DIED, reason)
 
-    def end(self) -> None:
-        """Cut the connection, so that a process that has nothing to do ends."""
-        if self._connection is not None:
+    def _send(self, data: bytes) -> None:
+        try:
+            self._connection.send_bytes(data)
+        except OSError:  # it ended since its last reply, and held nothing
             self._connection.close()
-            self._connection = None
-
-    def _sent(self, data: bytes) -> Connection:
-        if self._connection is not None:
-            try:
-                self._connection.send_bytes(data)
-            except OSError:  # it ended since its last reply, and held nothing
-                self.end()
-            else:
-                return self._connection
-        self._connection = self._starter.start()
-        self._connection.recv_bytes()  # that it is ready
-        self._connection.send_bytes(data)
-        return self._connection
+            self._connection = self._starter.start()
+            self._connection.recv_bytes()  # that it is ready
+            self._connection.send_bytes(data)
 
 
 def serve(connection: Connection, app: ClientApp, plan: Plan) -> None:
@@ -204,7 +190,7 @@ def serve(connection: Connection, app: ClientApp, plan: Plan) -> None:
     signal.signal(signal.SIGINT, lambda *_: None)
     nodes = Nodes(app, plan)
     with contextlib.suppress(EOFError, OSError):
-        connection.send_bytes(_READY)
+        connection.send_bytes(b"ready")  # it has the app
         while True:
             connection.send_bytes(nodes.answer_bytes(connection.recv_bytes()))
 
@@ -254,9 +240,9 @@ class Spawning:
         self._processes.append(process)
         return ours
 
-    def close(self, *, at_once: bool) -> None:
-        """End the workers; those that have nothing to do may end by themselves first."""
-        end_all(self._processes, 0.0 if at_once else GRACE_SECONDS)
+    def close(self, grace: float) -> None:
+        """End the workers, after so many seconds in which they may end by themselves."""
+        end_all(self._processes, grace)
 
 
 def _name_of(app: ClientApp) -> str:
@@ -321,15 +307,15 @@ class Forking:
         """
         ours, theirs = multiprocessing.get_context("fork").Pipe()
         with self._lock, theirs:
-            self._control.send_bytes(_START)
+            self._control.send(None)
             send_handle(self._control, theirs.fileno(), self._nursery.pid)
         return ours
 
-    def close(self, *, at_once: bool) -> None:
-        """End the workers; those that have nothing to do may end by themselves first."""
+    def close(self, grace: float) -> None:
+        """End the workers, after so many seconds in which they may end by themselves."""
         with self._lock:
             with contextlib.suppress(OSError):
-                self._control.send_bytes(_KILL if at_once else _END)
+                self._control.send(grace)
             self._control.close()
         end_all([self._nursery], 2 * GRACE_SECONDS)
 
@@ -337,7 +323,10 @@ class Forking:
 def _nurse(
     control: Connection, others: Connection, parent: int, app: ClientApp, plan: Plan
 ) -> None:
-    """Fork a worker for each request; end them all when the run ends, or its process does."""
+    """Fork a worker for each None that comes; end them all when the run ends, or its process does.
+
+    The run ends with a number, the seconds that workers have to end by themselves.
+    """
     others.close()
     signal.set_wakeup_fd(-1)  # the program's, which is told of its own signals
     signal.signal(signal.SIGINT, lambda *_: None)
@@ -355,9 +344,8 @@ def _nurse(
         _end_with(parent)
         while not over.is_set():
             if control in wait([control, *(one.sentinel for one in workers)], _LOOK_SECONDS):
-                order = control.recv_bytes()
-                if order != _START:
-                    grace = GRACE_SECONDS if order == _END else 0.0
+                if (asked := control.recv()) is not None:
+                    grace = asked
                     break
                 end = Connection(recv_handle(control))
                 ends = [control, *workers.values()]
