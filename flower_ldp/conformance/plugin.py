@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, wraps
+from functools import cached_property
 from pkgutil import resolve_name
 from typing import Any
 
@@ -119,16 +119,13 @@ class Tried:
         return [np.array(one, dtype=np.float32) for one in every]
 
     def every(self) -> list[Any]:
-        """Return all updates that are tried, valid or not."""
-        return [*self.updates(), *self.broken()]
-
-    def broken(self) -> list[Any]:
-        """Return what is no valid update: None first, for which the neutral law is defined."""
+        """Return all updates that are tried: valid ones, None for the neutral law, and others."""
         size = self.dimension
         filled = [np.full(size, one, dtype=np.float32) for one in (np.nan, np.inf, -np.inf)]
         half = np.zeros(size, dtype=np.float32)
         half[-1] = np.nan
         return [
+            *self.updates(),
             None,
             *filled,
             half,
@@ -144,17 +141,12 @@ class Tried:
         ]
 
 
-#: Every test, by its name: at all settings of a case.
-CHECKS: dict[str, Callable[[Case], None]] = {}
+#: Every test, by its name.
+CHECKS: dict[str, Callable[[Tried], None]] = {}
 
 
 def _check(of: Callable[[Tried], None]) -> Callable[[Tried], None]:
-    @wraps(of)
-    def everywhere(case: Case) -> None:
-        for tried in case.settings():
-            of(tried)
-
-    CHECKS[of.__name__] = everywhere
+    CHECKS[of.__name__] = of
     return of
 
 
@@ -354,12 +346,13 @@ def pytest_collection_modifyitems(
 class CheckItem(pytest.Item):
     """One check of the extension."""
 
-    check: Callable[[Case], None]
+    check: Callable[[Tried], None]
     case: Case
 
     def runtest(self) -> None:
-        """Run the check."""
-        self.check(self.case)
+        """Run the check at all settings of the case."""
+        for tried in self.case.settings():
+            self.check(tried)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return what is wrong: of a failed check its sentence alone."""
