@@ -25,7 +25,6 @@ from typing import Any, NoReturn
 
 import click
 from flwr.cli.flower_config import parse_superlink_connection, read_flower_config
-from flwr.cli.typing import SuperLinkConnection
 from flwr.clientapp import ClientApp
 from flwr.common.config import get_fused_config_from_dir, get_project_config, parse_config_args
 from flwr.serverapp import ServerApp
@@ -292,16 +291,19 @@ def find_federation(
     ConfigError
         If a file or a setting is not valid, or there is no such connection.
     """
-    found = _connection(folder, connection)
+    settings, source = _of_connection(folder, connection)
     if overrides:
-        settings = read_settings(overrides)
-        federation = _federation(settings, "--federation-config")
+        settings, source = read_settings(overrides), "--federation-config"
+    nodes = settings.get("num-supernodes")
+    if nodes is None:
+        nodes, source = DEFAULT_SIMULATION_CONFIG.num_supernodes, "Flower's default"
+    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
+        raise ConfigError(f"num-supernodes must be an integer of at least 1, got {quoted(nodes)}")
+    if overrides:
         with _by_flower("federation-config: "):
             simulation_config_from_json({k.replace("-", "_"): v for k, v in settings.items()})
-        return federation
-    if found is not None and found.options is not None:
-        return _federation(dict(_flat(asdict(found.options))), f"connection {found.name!r}")
-    return _federation({}, "")
+    unused = tuple(name for name in settings if name not in _USED)
+    return Federation(nodes, source, bool(settings.get("verbose", False)), unused)
 
 
 @contextmanager
@@ -314,16 +316,6 @@ def _by_flower(what: str = "") -> Iterator[None]:
         raise ConfigError(f"{what}{told}") from error
 
 
-def _federation(settings: Mapping[str, Any], source: str) -> Federation:
-    nodes = settings.get("num-supernodes")
-    if nodes is None:
-        nodes, source = DEFAULT_SIMULATION_CONFIG.num_supernodes, "Flower's default"
-    if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
-        raise ConfigError(f"num-supernodes must be an integer of at least 1, got {quoted(nodes)}")
-    unused = tuple(name for name in settings if name not in _USED)
-    return Federation(nodes, source, bool(settings.get("verbose", False)), unused)
-
-
 def _flat(options: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
     """Yield what a connection's options set, by the names that the command line has for it."""
     for name, value in options.items():
@@ -333,29 +325,24 @@ def _flat(options: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, An
             yield "backend" if name == "name" else f"{group}{name}".replace("_", "-"), value
 
 
-def _connection(folder: Path, name: str | None) -> SuperLinkConnection | None:
-    """Return a connection of the two files, or None if they name no default."""
-    known = _connections(folder)
+def _of_connection(folder: Path, name: str | None) -> tuple[dict[str, Any], str]:
+    """Return what a connection of the two files sets, and which it is; nothing if none is named."""
+    known: dict[str, Any] = {}
+    with _by_flower():
+        if (get_flwr_home() / "config.toml").is_file():
+            known |= read_flower_config()[0].get("superlink", {})
+        old = get_project_config(folder)["tool"]["flwr"].get("federations", {})
+    for key, one in old.items():
+        known[key] = one
+        if isinstance(one, dict):  # nothing is connected to, so certificates need not be there
+            known[key] = {"address": ":local:", **one}
+            known[key].pop("root-certificates", None)
     name = known.get("default") if name is None else name
     if name is None:
-        return None
+        return {}, ""
     if name == "default" or not isinstance(known.get(name), dict):
         names = ", ".join(sorted(key for key, one in known.items() if isinstance(one, dict)))
         raise ConfigError(f"there is no connection {quoted(name)}; there are: {names or 'none'}")
     with _by_flower(f"connection {name!r}: "):
-        return parse_superlink_connection(known[name], name)
-
-
-def _connections(folder: Path) -> dict[str, Any]:
-    """Return the connections of Flower's file and, over them, of the app's pyproject.toml."""
-    found: dict[str, Any] = {}
-    with _by_flower():
-        if (get_flwr_home() / "config.toml").is_file():
-            found |= read_flower_config()[0].get("superlink", {})
-        old = get_project_config(folder)["tool"]["flwr"].get("federations", {})
-    for name, one in old.items():
-        found[name] = one
-        if isinstance(one, dict):  # nothing is connected to, so certificates need not be there
-            kept = {key: value for key, value in one.items() if key != "root-certificates"}
-            found[name] = {"address": ":local:", **kept}
-    return found
+        options = parse_superlink_connection(known[name], name).options
+    return dict(_flat(asdict(options))) if options else {}, f"connection {name!r}"
