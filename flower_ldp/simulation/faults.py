@@ -229,7 +229,7 @@ class Unreliable(Link):
             self._looks += 1
             if self._looks == 1 or self._looks > LOOKS:
                 self._begin_turn()
-            return [node for part, node in enumerate(self._nodes) if part not in self._away]
+            return [node for part, node in enumerate(self.nodes) if part not in self._away]
 
     def begin_push(self) -> None:
         """Begin a turn, unless somebody has asked for the nodes since messages were sent."""
@@ -250,11 +250,11 @@ class Unreliable(Link):
     def submit(self, message: Message) -> None:
         """Take a message. Its node gets it now, or in the turn in which it is back."""
         where = message.metadata
-        if where.dst_node_id not in self._nodes:
+        if where.dst_node_id not in self.nodes:
             self._answering.submit(message)
             return
         with self._lock:
-            partition = self._nodes.index(where.dst_node_id)
+            partition = self.nodes.index(where.dst_node_id)
             expires = self._now + self.seconds_left(where)
             sent = _Sent(partition, self._numbers[partition], expires)
             self._numbers[partition] += 1
@@ -294,7 +294,7 @@ class Unreliable(Link):
 
     def _begin_turn(self) -> None:
         self._turn += 1
-        self._away = self._faults.away_in(self._turn, len(self._nodes))
+        self._away = self._faults.away_in(self._turn, len(self.nodes))
         for name in list(self._held):
             if self._open[name].partition not in self._away:
                 self._deliver(self._held.pop(name), self._open[name])

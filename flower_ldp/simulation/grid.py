@@ -89,11 +89,11 @@ class Link:
     longest_wait = SLICE_SECONDS
 
     def __init__(self, nodes: Sequence[int]) -> None:
-        self._nodes = nodes
+        self.nodes = nodes
 
     def node_ids(self) -> Iterable[int]:
         """Return the identities of the nodes that are there now."""
-        return self._nodes
+        return self.nodes
 
     def begin_push(self) -> None:
         """Note that messages are about to be sent."""
@@ -130,17 +130,15 @@ class InProcessGrid(Grid):
         Of the run.
     link : Link
         Who is there, and the clock by which time limits and times to live pass.
-    nodes : int
-        How many nodes there can ever be.
-    outcomes : Counter of str, optional
+    outcomes : Counter of str
         Counts replies: gates' refusals by their code, and all others under "".
     seal : bool
         Whether contents go into protobuf when they are sent, once where messages share them. So
         what the server app does to a record afterwards changes no message.
-    pull_seconds : float, optional
+    pull_seconds : float or None
         How long :meth:`pull_messages` waits at most. None waits as long as replies are to come,
         which is what makes a run in one thread happen in one order.
-    watcher : Watcher, optional
+    watcher : Watcher
         Is told of messages that are sent, and of replies.
     """
 
@@ -153,19 +151,17 @@ class InProcessGrid(Grid):
         answering: Answering,
         run_id: int,
         link: Link,
-        nodes: int,
-        outcomes: Counter[str] | None = None,
         *,
-        seal: bool = True,
-        pull_seconds: float | None = None,
-        watcher: Watcher | None = None,
+        outcomes: Counter[str],
+        seal: bool,
+        pull_seconds: float | None,
+        watcher: Watcher,
     ) -> None:
-        self._outcomes = Counter() if outcomes is None else outcomes
-        self._answering, self._link, self._nodes = answering, link, nodes
+        self._answering, self._link = answering, link
         self._run = Run.create_empty(run_id)
         self._sealer = flower.Sealer() if seal else None
         self._pull_seconds = pull_seconds
-        self._watcher = Watcher() if watcher is None else watcher
+        self._outcomes, self._watcher = outcomes, watcher
         self._numbers = itertools.count(1)
         #: Held where what follows is read or changed, and told of replies and passing time.
         self._changed = threading.Condition()
@@ -216,10 +212,10 @@ class InProcessGrid(Grid):
         ConfigError
             If Flower's sampling waits for more nodes than there can ever be.
         """
-        awaited = flower.awaited_nodes()
-        if awaited > self._nodes:
+        awaited, there = flower.awaited_nodes(), len(self._link.nodes)
+        if awaited > there:
             raise ConfigError(
-                f"the app waits for {awaited} nodes, and this run has {self._nodes} for good: run "
+                f"the app waits for {awaited} nodes, and this run has {there} for good: run "
                 f"it with {awaited}, or lower min_train_nodes, min_evaluate_nodes and "
                 "min_available_nodes"
             )

@@ -16,7 +16,6 @@ from flwr.app import Context, Message, RecordDict
 from flwr.app.user_config import UserConfig
 from flwr.clientapp import ClientApp
 
-from flower_ldp.bounds import check_in
 from flower_ldp.simulation import flower
 
 _log = logging.getLogger("flwr")
@@ -81,11 +80,6 @@ class Plan:
         For contexts on disk, and for these alone; it is there.
     expire : bool
         Whether times to live pass at the nodes by the machine's clock, and not by another.
-
-    Raises
-    ------
-    ValueError
-        If there is no node, or no such place.
     """
 
     run_id: int
@@ -96,11 +90,6 @@ class Plan:
     contexts: Keeping = "memory"
     folder: str | None = None
     expire: bool = True
-
-    def __post_init__(self) -> None:
-        check_in("[1, inf)", "num_nodes", self.count, int)
-        if self.contexts not in ("memory", "disk", "drop"):
-            raise ValueError(f"contexts must be memory, disk or drop, got {self.contexts!r}")
 
     @property
     def ids(self) -> range:

@@ -99,9 +99,13 @@ def run_in_process(
     """
     must_be("server_app", server_app, ServerApp, "a ServerApp")
     must_be("client_app", client_app, ClientApp, "a ClientApp")
+    check_in("[1, inf)", "num_nodes", num_nodes, int)
     check_in("[1, inf)", "workers", workers, int)
+    if contexts not in ("memory", "disk", "drop"):
+        raise ValueError(f"contexts must be memory, disk or drop, got {contexts!r}")
     run_id = int.from_bytes(os.urandom(8), "big") >> 1 | 1  # Flower's are random too
     config = dict(run_config or {})
+    outcomes = Counter() if outcomes is None else outcomes
     context = Context(run_id, flower.SERVER, {}, RecordDict(), dict(config))
     with contextlib.ExitStack() as stack:
         folder = None
@@ -125,7 +129,7 @@ def run_in_process(
             look = PULL_SECONDS
         seal = strict or workers > 1
         grid = InProcessGrid(
-            asked, run_id, link, num_nodes, outcomes, seal=seal, pull_seconds=look, watcher=watcher
+            asked, run_id, link, outcomes=outcomes, seal=seal, pull_seconds=look, watcher=watcher
         )
         server_app(grid, context)
     return context
