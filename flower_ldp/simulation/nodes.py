@@ -96,40 +96,50 @@ class Plan:
         """The nodes' identities."""
         return range(FIRST_NODE, FIRST_NODE + self.count)
 
-    @property
-    def as_bytes(self) -> bool:
-        """Whether contexts are kept as Flower writes them.
 
-        Then what an app keeps aside does not change them.
-        """
-        return self.strict or self.folder is not None
-
-
-class Contexts:
-    """Makes a node's context for a message, and keeps what the app left in it.
-
-    A context that the app left as it was new takes no room.
+class Nodes:
+    """Virtual nodes, one for each partition, with their contexts between two messages.
 
     Parameters
     ----------
+    app : ClientApp
+        Answers for each of them.
     plan : Plan
-        Of the nodes.
-    shelf : Folder or dict
-        Where they are kept.
+        How many there are, and what goes through bytes.
+
+    Attributes
+    ----------
+    kept : Folder or dict
+        The nodes' contexts. One that the app left as it was new takes no room. They are kept as
+        Flower writes them where messages are bytes too, or on disk: then what an app keeps aside
+        does not change them.
     """
 
-    def __init__(self, plan: Plan, shelf: Folder | dict[int, Any]) -> None:
+    def __init__(self, app: ClientApp, plan: Plan) -> None:
+        self._app = app
         self._plan = plan
-        self._shelf = shelf
-        if plan.as_bytes:  # what Flower refuses in a configuration, it refuses before the run
+        self.kept: Folder | dict[int, Any] = {} if plan.folder is None else Folder(plan.folder)
+        self._as_bytes = plan.strict or plan.folder is not None
+        self._seen: set[tuple[int, str]] = set()
+        if self._as_bytes:  # what Flower refuses in a configuration, it refuses before the run
             flower.context_to_bytes(self._new(FIRST_NODE))
+
+    def answer(self, message: Message) -> Message:
+        """Return a node's reply: its app's, or Flower's error if the app raised."""
+        if not self._plan.strict:
+            return self._answer(message, flower.with_own_records)
+        return self._answer(flower.over_the_wire(message), flower.over_the_wire)
+
+    def answer_bytes(self, data: bytes) -> bytes:
+        """Return the reply to a message from another process."""
+        return self._answer(flower.from_bytes(data), flower.to_bytes)
 
     def take(self, node: int) -> Context:
         """Return a node's context."""
-        kept: Any = self._shelf.get(node)
+        kept: Any = self.kept.get(node)
         if kept is None:
             return self._new(node)
-        found: Context = flower.context_from_bytes(kept) if self._plan.as_bytes else kept
+        found: Context = flower.context_from_bytes(kept) if self._as_bytes else kept
         found.run_config = dict(self._plan.run_config)  # what an app did to it was refused
         return found
 
@@ -145,14 +155,14 @@ class Contexts:
         if context.run_config != self._plan.run_config:
             raise ValueError("the app changed its run_config, which Flower refuses")
         unchanged = not len(context.state) and context.node_config == self._node_config(node)
-        if unchanged and self._shelf.get(node) is None:
+        if unchanged and self.kept.get(node) is None:
             return
         kept: Any = context
-        if self._plan.as_bytes:
+        if self._as_bytes:
             known = Context(context.run_id, node, context.node_config, context.state, {})
             kept = flower.context_to_bytes(known)
         if self._plan.contexts != "drop":
-            self._shelf[node] = kept
+            self.kept[node] = kept
 
     def _new(self, node: int) -> Context:
         run_config = dict(self._plan.run_config)
@@ -162,34 +172,6 @@ class Contexts:
     def _node_config(self, node: int) -> UserConfig:
         of_node = {"num-partitions": self._plan.count, "partition-id": node - FIRST_NODE}
         return {**self._plan.node_config, **of_node}
-
-
-class Nodes:
-    """Virtual nodes, one for each partition.
-
-    Parameters
-    ----------
-    app : ClientApp
-        Answers for each of them.
-    plan : Plan
-        How many there are, and what goes through bytes.
-    """
-
-    def __init__(self, app: ClientApp, plan: Plan) -> None:
-        self._app = app
-        self._plan = plan
-        self._contexts = Contexts(plan, {} if plan.folder is None else Folder(plan.folder))
-        self._seen: set[tuple[int, str]] = set()
-
-    def answer(self, message: Message) -> Message:
-        """Return a node's reply: its app's, or Flower's error if the app raised."""
-        if not self._plan.strict:
-            return self._answer(message, flower.with_own_records)
-        return self._answer(flower.over_the_wire(message), flower.over_the_wire)
-
-    def answer_bytes(self, data: bytes) -> bytes:
-        """Return the reply to a message from another process."""
-        return self._answer(flower.from_bytes(data), flower.to_bytes)
 
     def _answer(self, message: Message, send: Callable[[Message], Sent]) -> Sent:
         where = message.metadata
@@ -202,7 +184,7 @@ class Nodes:
         first = self._plan.strict and kind not in self._seen
         self._seen.add(kind)
         try:
-            context, process = self._contexts.take(node), os.getpid()
+            context, process = self.take(node), os.getpid()
             try:
                 reply = self._app(flower.as_objects(message) if first else message, context)
             finally:
@@ -213,7 +195,7 @@ class Nodes:
             if reply.metadata.reply_to_message_id != where.message_id:
                 raise ValueError("the client app's message is no reply to the one it got")
             sent = send(flower.as_objects(reply) if first else reply)
-            self._contexts.keep(node, context)
+            self.keep(node, context)
         except (Exception, SystemExit) as error:
             _log.exception("the client app of node %d (partition %d)", node, node - FIRST_NODE)
             return send(flower.error_reply(where, flower.APP_FAILED, _words(error)))

@@ -9,26 +9,27 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message
 from flwr.serverapp import Grid
 
-from flower_ldp.simulation.nodes import FIRST_NODE, Contexts, Folder, Keeping, Plan
-from tests.unit.simulation.apps import asked, client, messages, numbers
+from flower_ldp.simulation.nodes import FIRST_NODE, Folder, Keeping, Nodes, Plan
+from tests.unit.simulation.apps import asked, client, counting, messages, numbers
 
 
-def contexts(
-    shelf: Folder | dict[int, Any],
+def nodes(
+    folder: Path | None = None,
     *,
     as_bytes: bool = True,
     keeping: Keeping = "memory",
     **config: Any,
-) -> Contexts:
-    return Contexts(Plan(1, 5, {"rate": 0.5}, config, strict=as_bytes, contexts=keeping), shelf)
+) -> Nodes:
+    place = None if folder is None else str(folder)
+    return Nodes(counting, Plan(1, 5, {"rate": 0.5}, config, as_bytes, keeping, place))
 
 
-def shelves(folder: Path) -> list[Contexts]:
-    return [contexts({}), contexts({}, as_bytes=False), contexts(Folder(folder))]
+def some_nodes(folder: Path) -> list[Nodes]:
+    return [nodes(), nodes(as_bytes=False), nodes(folder)]
 
 
 def test_a_context_comes_back_as_the_app_left_it(tmp_path: Path) -> None:
-    for kept in shelves(tmp_path):
+    for kept in some_nodes(tmp_path):
         context = kept.take(FIRST_NODE + 3)
         assert context.node_config == {"partition-id": 3, "num-partitions": 5}
         assert context.run_config == {"rate": 0.5}
@@ -49,7 +50,7 @@ def test_a_context_comes_back_as_the_app_left_it(tmp_path: Path) -> None:
 def test_a_node_configuration_that_the_app_changed_stays_changed(
     config: dict[str, bool | float | int | str], tmp_path: Path
 ) -> None:
-    for kept in shelves(tmp_path):
+    for kept in some_nodes(tmp_path):
         context = kept.take(FIRST_NODE)
         context.node_config = dict(config)
         kept.keep(FIRST_NODE, context)
@@ -58,12 +59,11 @@ def test_a_node_configuration_that_the_app_changed_stays_changed(
 
 
 def test_what_the_app_left_alone_takes_no_room(tmp_path: Path) -> None:
-    memory: dict[int, Any] = {}
-    for kept in (contexts(memory), contexts(memory, as_bytes=False), contexts(Folder(tmp_path))):
+    for kept in some_nodes(tmp_path):
         kept.keep(FIRST_NODE, kept.take(FIRST_NODE))
-    assert memory == {}
+        assert kept.kept == {} or isinstance(kept.kept, Folder)
     assert not list(tmp_path.iterdir())
-    dropped = contexts({}, keeping="drop")
+    dropped = nodes(keeping="drop")
     context = dropped.take(FIRST_NODE)
     context.state["calls"] = ConfigRecord({"n": 1})
     dropped.keep(FIRST_NODE, context)
@@ -116,4 +116,4 @@ def test_a_change_of_the_run_configuration_is_gone_with_its_message(strict: bool
 
 def test_a_configuration_that_flower_cannot_write_is_refused_before_the_run() -> None:
     with pytest.raises(ValueError, match="Accepted types"):
-        contexts({}, a_list=[1])
+        nodes(a_list=[1])
