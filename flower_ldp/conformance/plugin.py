@@ -163,23 +163,21 @@ def law_sums_to_one(tried: Tried) -> None:
 def epsilon_is_kept(tried: Tried) -> None:
     """Compare all updates, valid or not: no report tells two apart by more than is stated."""
     every = tried.every()
-    laws = np.array([tried.law(update) for update in every])
+    laws = [tried.law(update) for update in every]
     if tried.case.delta == 0:
         _check_ratio(tried, every, laws)
     else:
         _check_excess(tried, every, np.exp(laws))
 
 
-def _check_ratio(tried: Tried, every: Sequence[Any], laws: Any) -> None:
-    for at, column in enumerate(laws.T):
-        low, high = int(column.argmin()), int(column.argmax())
-        if column[high] == -np.inf:
-            continue  # no update is ever answered by it
-        ratio = column[high] - column[low]
-        if ratio > tried.epsilon + _ROUNDING:
+def _check_ratio(tried: Tried, every: Sequence[Any], laws: Sequence[Sequence[float]]) -> None:
+    for report, column in zip(tried.reports, zip(*laws, strict=True), strict=True):
+        high, low = max(column), min(column)
+        if high - low > tried.epsilon + _ROUNDING:  # NaN if no update is ever answered by it
+            highest, lowest = every[column.index(high)], every[column.index(low)]
             raise tried.error(
-                f"the report {quoted(tried.reports[at])} has a log-ratio of "
-                f"{ratio:.6g} between {quoted(every[high])} and {quoted(every[low])}"
+                f"the report {quoted(report)} has a log-ratio of {high - low:.6g} between "
+                f"{quoted(highest)} and {quoted(lowest)}"
             )
 
 

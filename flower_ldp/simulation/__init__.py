@@ -8,7 +8,6 @@ from flower_ldp.simulation.apps import (
     read_settings,
 )
 from flower_ldp.simulation.faults import Fate, Faults
-from flower_ldp.simulation.grid import InProcessGrid
 from flower_ldp.simulation.progress import Watcher
 from flower_ldp.simulation.run import run_in_process
 
@@ -17,7 +16,6 @@ __all__ = [
     "Faults",
     "Federation",
     "FolderApp",
-    "InProcessGrid",
     "Watcher",
     "find_federation",
     "load_folder",

@@ -34,10 +34,6 @@ from flwr.supercore.utils import get_flwr_home, simulation_config_from_json
 
 from flower_ldp.errors import ConfigError, quoted
 
-_ADVICE = (
-    "run the two apps in two processes, as by 'flower-ldp simulate', or rename the modules of one"
-)
-
 
 @dataclass(frozen=True)
 class _Origin:
@@ -109,7 +105,10 @@ def _remember(folder: Path, files: Mapping[str, Path | None]) -> None:
 
 def _refuse(folder: Path, name: str, why: str, where: Path | None) -> NoReturn:
     place = "Python itself" if where is None else where.parent
-    raise ConfigError(f"{folder}: a module {name} {why} {place}: {_ADVICE}")
+    raise ConfigError(
+        f"{folder}: a module {name} {why} {place}: run the two apps in two processes, as by "
+        "'flower-ldp simulate', or rename the modules of one"
+    )
 
 
 def _file(folder: Path, name: str) -> Path | None:

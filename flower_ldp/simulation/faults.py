@@ -202,7 +202,7 @@ class Unreliable(Link):
     longest_wait = math.inf  # it is over at once
 
     def __init__(self, answering: Answering, nodes: Sequence[int], faults: Faults) -> None:
-        super().__init__(nodes)
+        super().__init__(nodes, PULL_SECONDS)
         self._answering, self._faults = answering, faults
         self._lock = threading.Lock()
         self._now = 0.0

@@ -83,13 +83,16 @@ class Link:
     ----------
     nodes : sequence of int
         The identities of partition 0, 1 and so on.
+    pull_seconds : float or None
+        How long a pull of the grid waits at most. None waits as long as replies are to come, which
+        is what makes a run in one thread happen in one order.
     """
 
     #: For how many seconds replies are waited for at a time.
     longest_wait = SLICE_SECONDS
 
-    def __init__(self, nodes: Sequence[int]) -> None:
-        self.nodes = nodes
+    def __init__(self, nodes: Sequence[int], pull_seconds: float | None) -> None:
+        self.nodes, self.pull_seconds = nodes, pull_seconds
 
     def node_ids(self) -> Iterable[int]:
         """Return the identities of the nodes that are there now."""
@@ -135,9 +138,6 @@ class InProcessGrid(Grid):
     seal : bool
         Whether contents go into protobuf when they are sent, once where messages share them. So
         what the server app does to a record afterwards changes no message.
-    pull_seconds : float or None
-        How long :meth:`pull_messages` waits at most. None waits as long as replies are to come,
-        which is what makes a run in one thread happen in one order.
     watcher : Watcher
         Is told of messages that are sent, and of replies.
     """
@@ -154,13 +154,11 @@ class InProcessGrid(Grid):
         *,
         outcomes: Counter[str],
         seal: bool,
-        pull_seconds: float | None,
         watcher: Watcher,
     ) -> None:
         self._answering, self._link = answering, link
         self._run = Run.create_empty(run_id)
         self._sealer = flower.Sealer() if seal else None
-        self._pull_seconds = pull_seconds
         self._outcomes, self._watcher = outcomes, watcher
         self._numbers = itertools.count(1)
         #: Held where what follows is read or changed, and told of replies and passing time.
@@ -258,7 +256,7 @@ class InProcessGrid(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that are there once all are, or nothing more comes for now."""
-        return self._pull(list(dict.fromkeys(message_ids)), self._pull_seconds, "stop")
+        return self._pull(list(dict.fromkeys(message_ids)), self._link.pull_seconds, "stop")
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

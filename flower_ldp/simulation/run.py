@@ -13,7 +13,7 @@ from flwr.serverapp import ServerApp
 
 from flower_ldp.bounds import check_in, must_be
 from flower_ldp.simulation import flower
-from flower_ldp.simulation.faults import PULL_SECONDS, Faults, Unreliable
+from flower_ldp.simulation.faults import Faults, Unreliable
 from flower_ldp.simulation.grid import SLICE_SECONDS, Answering, Inline, InProcessGrid, Link
 from flower_ldp.simulation.nodes import Config, Keeping, Nodes, Plan
 from flower_ldp.simulation.progress import Watcher, watching
@@ -123,14 +123,11 @@ def run_in_process(
         stack.callback(asked.close)
         stack.enter_context(flower.server_identity(run_id))
         watcher = stack.enter_context(watching(progress, _rounds(config)))
-        link, look = Link(plan.ids), None if workers == 1 else SLICE_SECONDS
+        link = Link(plan.ids, None if workers == 1 else SLICE_SECONDS)
         if faults is not None:
             asked = link = Unreliable(asked, plan.ids, faults)
-            look = PULL_SECONDS
         seal = strict or workers > 1
-        grid = InProcessGrid(
-            asked, run_id, link, outcomes=outcomes, seal=seal, pull_seconds=look, watcher=watcher
-        )
+        grid = InProcessGrid(asked, run_id, link, outcomes=outcomes, seal=seal, watcher=watcher)
         server_app(grid, context)
     return context
 
