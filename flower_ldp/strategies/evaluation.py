@@ -29,14 +29,7 @@ from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies import evaluation_scores as scores
 from flower_ldp.strategies.deadlines import PatientStrategy
 from flower_ldp.strategies.replies import Metrics, ReplyFilter
-from flower_ldp.strategies.rounds import (
-    Health,
-    HealthMonitor,
-    Proposals,
-    Round,
-    SpendingReport,
-    StopRule,
-)
+from flower_ldp.strategies.rounds import Health, HealthMonitor, Proposals, Round, SpendingReport
 from flower_ldp.strategies.sampling import ClientPool, find_turn, pool_of
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
 from flower_ldp.wire.proposal import health_events
@@ -220,9 +213,8 @@ class ProtectedEvalStrategy(PatientStrategy):
         # One account with the training, so that totals are those of each client.
         shared = getattr(strategy, "proposals", None)
         self.proposals = shared if isinstance(shared, Proposals) else Proposals()
-        self._stop_rule = StopRule()
         self._health = HealthMonitor(health)
-        self._callbacks = (self.proposals, self._stop_rule, self._health)
+        self._callbacks = (self.proposals, self._health)
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Learn of a run that begins, and tell the wrapped strategy of it."""
@@ -252,7 +244,7 @@ class ProtectedEvalStrategy(PatientStrategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Aggregate as the wrapped strategy does."""
         arrays, metrics = self.strategy.aggregate_train(server_round, replies)
-        self._stop_rule.complaints.learned |= arrays is not None
+        self._health.complaints.learned |= arrays is not None
         return arrays, metrics
 
     def configure_evaluate(
@@ -303,7 +295,7 @@ class ProtectedEvalStrategy(PatientStrategy):
         asked, self._asked = self._asked, None
         if asked is None or asked.server_round != server_round:
             return None
-        judge = ReplyFilter(asked.nodes, self._stop_rule.complaints)
+        judge = ReplyFilter(asked.nodes, self._health.complaints)
         decode = self._health.decoder(lambda report: decode_eval_report(report, asked.proposal))
         reports = list(judge.decode(replies, decode))
         values: Metrics = {**judge.metrics(), **self._health.metrics(asked)}

@@ -149,27 +149,6 @@ class RoundCallback(Generic[RoundT]):
         return {}
 
 
-class StopRule(RoundCallback[Round]):
-    """Stops a run in vain, and keeps what was complained of in it.
-
-    Attributes
-    ----------
-    complaints : Complaints
-        Of the run.
-    """
-
-    def __init__(self) -> None:
-        self.complaints = Complaints()
-
-    def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
-        """Forget the complaints of another run."""
-        self.complaints = Complaints()
-
-    def after_replies(self, current: Round, replies: ReplyFilter) -> None:
-        """Stop the run as :func:`~flower_ldp.strategies.replies.stop_if_in_vain` says."""
-        stop_if_in_vain(replies, current.server_round)
-
-
 @dataclass(frozen=True)
 class Health(Checked):
     """Asks clients whether their reports are neutral, and says when a run stops.
@@ -214,16 +193,22 @@ class Health(Checked):
 
 
 class HealthMonitor(RoundCallback[Round]):
-    """The bits of one strategy's rounds.
+    """Stops a run that is in vain: by its replies, and by the health bits of its reports.
 
     Parameters
     ----------
     health : Health or None
-        What is asked for; None for nothing, and then nothing is ever said.
+        What is asked for; None for no bits.
+
+    Attributes
+    ----------
+    complaints : Complaints
+        Of the run.
     """
 
     def __init__(self, health: Health | None) -> None:
         self._health = health
+        self.complaints = Complaints()
         #: Ones, and reports, of the round and of the run.
         self._round, self._run = _NONE, _NONE
 
@@ -235,6 +220,7 @@ class HealthMonitor(RoundCallback[Round]):
     def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
         """Begin a run: bits of another, of an app that was wrong by then, say nothing of this."""
         self._run = _NONE
+        self.complaints = Complaints()
 
     def before_ask(self, current: Round) -> None:
         """Begin a round."""
@@ -267,14 +253,15 @@ class HealthMonitor(RoundCallback[Round]):
         return {"failing-share": share, "failing-share-error": error}
 
     def after_replies(self, current: Round, replies: ReplyFilter) -> None:
-        """Stop the run if too many of its reports are surely neutral.
+        """Stop the run if it is in vain, or too many of its reports are surely neutral.
 
         Raises
         ------
         RunStopped
-            If the share is surely above :attr:`Health.stop_above`, in the round or in all rounds
-            so far.
+            As :func:`~flower_ldp.strategies.replies.stop_if_in_vain` says, or if the share is
+            surely above :attr:`Health.stop_above`, in the round or in all rounds so far.
         """
+        stop_if_in_vain(replies, current.server_round)
         if self._health is None:
             return
         for ones, reports in (self._round, self._run):

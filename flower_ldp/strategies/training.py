@@ -42,7 +42,6 @@ from flower_ldp.strategies.rounds import (
     Proposals,
     RoundCallback,
     SpendingReport,
-    StopRule,
     TrainingRound,
     Vector,
 )
@@ -158,14 +157,8 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         self.pool_is_shared = self.pool is answers_per_client and self.pool is not None
         self._round: TrainingRound | None = None
         self._health = HealthMonitor(health)
-        self._stop_rule = StopRule()
         self._forecast = Forecast(self)
-        self.callbacks: list[RoundCallback[Any]] = [
-            self._forecast,
-            self.proposals,
-            self._stop_rule,
-            self._health,
-        ]
+        self.callbacks: list[RoundCallback[Any]] = [self._forecast, self.proposals, self._health]
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Learn of a run that begins, of so many rounds and of this model; ``start`` calls it."""
@@ -311,7 +304,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         self._round = None
         if not current.nodes:
             return None, None
-        judge = ReplyFilter(current.nodes, self._stop_rule.complaints)
+        judge = ReplyFilter(current.nodes, self._health.complaints)
         mechanism, entries = current.proposal.mechanism, current.layout.entries
         decode = self._health.decoder(lambda data: mechanism.decode(data, entries))
         total = self._total(current, judge.decode(replies, decode))

@@ -267,7 +267,7 @@ def test_the_sum_has_no_trace_of_what_is_rejected() -> None:
     np.testing.assert_array_equal(total, expected)
 
 
-ORDER = ["Forecast", "Proposals", "StopRule", "HealthMonitor"]
+ORDER = ["Forecast", "Proposals", "HealthMonitor"]
 
 
 def test_all_that_may_refuse_a_round_comes_before_anybody_is_chosen(
