@@ -19,8 +19,7 @@ from flower_ldp.clients import Handling, Permit, ReleaseRequest, split_client_ap
 from flower_ldp.labels import RandomizedLabels
 from flower_ldp.mechanisms import BottomClaim, CodebookEmbedding, KaryResponse, RandomSource
 from flower_ldp.privacy import Unit
-from flower_ldp.split import TorchParty
-from flower_ldp.split.party import Train
+from flower_ldp.split import TorchParty, Train
 from flower_ldp.strategies import CodeTop, LocalExchange, NoisyLabels, SplitStrategy
 from flower_ldp.wire.records import Records, RecordTables
 
