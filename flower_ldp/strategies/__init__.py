@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flower_ldp.strategies.best_model import BestModel
 from flower_ldp.strategies.deadlines import NodesGone, patient_grid
 from flower_ldp.strategies.dpsgd import DPSGDStrategy
 from flower_ldp.strategies.evaluation import (
+    BestModel,
     LaplaceEvalStrategy,
     ProtectedEvalStrategy,
     ProxyCodebook,
