@@ -17,7 +17,6 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -198,7 +197,6 @@ class ProtectedEvalStrategy(PatientStrategy):
         must_be("strategy", strategy, Strategy, "a strategy, as SignDSStrategy(...)")
         wanted = "a Laplace or a ProxyCodebook, as Laplace(4.0, classes=10)"
         must_be("mechanism", mechanism, (Laplace, ProxyCodebook), wanted)
-        must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
         if cluster_client_num is not None:
             check_in("[1, inf)", "cluster_client_num", cluster_client_num, int)
         check_in("[1, inf)", "every", every, int)
@@ -309,7 +307,10 @@ class ProtectedEvalStrategy(PatientStrategy):
         values: Metrics = {**judge.metrics(), **self._health.metrics(asked)}
         if reports:
             values |= self._scored(asked.rows, np.concatenate([rows for rows, _ in reports]))
-            values |= self._means(np.array([metrics for _, metrics in reports]))
+            columns = np.array([metrics for _, metrics in reports]).T
+            for (name, metric), column in zip(self.metrics.items(), columns, strict=True):
+                values[name] = float(metric.estimate(column).mean())
+                values[f"{name}-noise"] = metric.standard_deviation / len(column) ** 0.5
         else:
             _log.warning("no usable report in the evaluation of round %d", server_round)
         for callback in self._callbacks:
@@ -341,13 +342,6 @@ class ProtectedEvalStrategy(PatientStrategy):
             _log.warning("the rows allow no score: fewer than two clusters, or one row in each")
         kept = {name: value for name, value in found.items() if math.isfinite(value)}
         return {**kept, "score-rows": len(reports)}
-
-    def _means(self, reports: NDArray[np.int64]) -> Metrics:
-        values: Metrics = {}
-        for (name, metric), column in zip(self.metrics.items(), reports.T, strict=True):
-            values[name] = float(metric.estimate(column).mean())
-            values[f"{name}-noise"] = metric.standard_deviation / len(column) ** 0.5
-        return values
 
 
 #: The first name of :class:`ProtectedEvalStrategy`, which then ran Laplace noise alone: the same

@@ -39,6 +39,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import NoneType
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -47,7 +48,7 @@ from numpy.polynomial.polynomial import polypow
 from numpy.typing import NDArray
 
 from flower_ldp.accounting.composition import ShuffleBound, Totals, shuffled, totals
-from flower_ldp.bounds import Bounded, Checked
+from flower_ldp.bounds import Bounded, Checked, must_be
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.privacy import (
     PrivacyEvent,
@@ -200,6 +201,11 @@ class HealthMonitor(RoundCallback[Round]):
     health : Health or None
         What is asked for; None for no bits.
 
+    Raises
+    ------
+    TypeError
+        If the health is of another type.
+
     Attributes
     ----------
     complaints : Complaints
@@ -207,6 +213,7 @@ class HealthMonitor(RoundCallback[Round]):
     """
 
     def __init__(self, health: Health | None) -> None:
+        must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
         self._health = health
         self.complaints = Complaints()
         #: Ones, and reports, of the round and of the run.

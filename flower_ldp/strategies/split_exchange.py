@@ -136,7 +136,6 @@ class LocalExchange(Exchange):
 
     def nodes(self, least: int) -> list[int]:
         """Return all nodes: no more can come."""
-        del least
         return sorted(self._apps)
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
@@ -174,25 +173,19 @@ def payloads(replies: Mapping[int, Message], names: Mapping[int, str]) -> dict[i
         )
     found, failed = {}, []
     for node, name in names.items():
-        try:
-            found[node] = _payload(replies.get(node), name)
-        except PartyError as error:
-            failed.append(error)
+        reply = replies.get(node)
+        if reply is None:
+            failed.append(PartyError(name, "no answer within the time that it had"))
+        elif reply.has_error():
+            failed.append(PartyError(name, reply.error.reason or "an error without a reason"))
+        else:
+            try:
+                found[node] = payload_of(reply.content)
+            except WireError as error:
+                failed.append(PartyError(name, str(error)))
     if failed:
         raise PartyError(failed[0].party, failed[0].reason, failed[1:])
     return found
-
-
-def _payload(reply: Message | None, name: str) -> bytes:
-    """Return the payload of a party's reply; raise PartyError if it has none."""
-    if reply is None:
-        raise PartyError(name, "no answer within the time that it had")
-    if reply.has_error():
-        raise PartyError(name, reply.error.reason or "an error without a reason")
-    try:
-        return payload_of(reply.content)
-    except WireError as error:
-        raise PartyError(name, str(error)) from error
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,6 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         must_be("mechanism", mechanism, self._mechanism_type, self._mechanism_example)
         wanted = "a ServerOptimizer, as FixedLength(0.5, rounds=40)"
         must_be("server_optimizer", server_optimizer, (ServerOptimizer, NoneType), wanted)
-        must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
         must_be("subspace", subspace, (Subspace, NoneType), "a Subspace, as Subspace(2_000)")
         if unknown := fedavg.keys() - FedAvgOptions.__annotations__:
             raise TypeError(f"{type(self).__name__} has no argument {', '.join(sorted(unknown))}")
