@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from types import MappingProxyType
 from typing import Any
@@ -147,9 +147,7 @@ def _many(mechanism: Any, *more: Any) -> Draw | None:
         return lambda value, count, rng: mechanism.randomize_array(
             np.full(count, value), rng, *more
         )
-    if any(
-        one.name == "rows" for one in fields(mechanism)
-    ):  # of its clients' rows as many as are wanted
+    if hasattr(mechanism, "rows"):  # of its clients' rows as many as are wanted
         batch = lru_cache(maxsize=2)(lambda count: replace(mechanism, rows=count))
         return lambda row, count, rng: (
             batch(count).randomize(np.repeat(row, count, axis=0), rng).reshape(count, -1)
