@@ -15,7 +15,6 @@ it; here they are only read, and count for as much.
 from __future__ import annotations
 
 import ast
-import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -37,10 +36,10 @@ from flower_ldp.errors import ConfigError, quoted
 
 @dataclass(frozen=True)
 class _Origin:
-    """A file as it was when the app was loaded, and whether it was by then a module."""
+    """A file, what it held when the app was loaded, and whether it was by then a module."""
 
     file: Path
-    digest: bytes
+    code: bytes
     is_loaded: bool
 
 
@@ -86,7 +85,7 @@ def _check_known(folder: Path, files: Mapping[str, Path | None]) -> None:
         known = _known.get(name)
         if file is None or known is None or (known.is_loaded and name not in sys.modules):
             continue  # or somebody has dropped the module, to have it loaded anew
-        if known.digest == _digest(file):
+        if known.code == file.read_bytes():
             continue  # a copy of the same file too: whichever is loaded first is both apps'
         if known.file != file.resolve():
             _refuse(folder, name, "is also in an app that was loaded before, from", known.file)
@@ -100,7 +99,7 @@ def _remember(folder: Path, files: Mapping[str, Path | None]) -> None:
     for name, file in files.items():
         if file is not None:
             place = _loaded(name) or file.resolve()  # of a copy, the one that is loaded
-            _known[name] = _Origin(place, _digest(file), name in sys.modules)
+            _known[name] = _Origin(place, file.read_bytes(), name in sys.modules)
 
 
 def _refuse(folder: Path, name: str, why: str, where: Path | None) -> NoReturn:
@@ -133,12 +132,8 @@ def _is_same(name: str, loaded: Path | None, file: Path) -> bool:
         return False
     known = _known.get(name)
     # Of a module that no app was remembered with, what its file is now is all there is to see.
-    was = known.digest if known is not None and known.file == loaded else _digest(loaded)
-    return was == _digest(file)
-
-
-def _digest(file: Path) -> bytes:
-    return hashlib.sha256(file.read_bytes()).digest()
+    was = known.code if known is not None and known.file == loaded else loaded.read_bytes()
+    return was == file.read_bytes()
 
 
 def _imported(name: str, file: Path) -> Iterator[str]:
@@ -214,10 +209,6 @@ def load_folder(
             f"{type(server).__name__} and {type(client).__name__}"
         )
     return FolderApp(server, client, config)
-
-
-#: What the simulation takes from a federation; the rest is about Flower's engine.
-_USED = ("num-supernodes", "verbose")
 
 
 @dataclass(frozen=True)
@@ -301,8 +292,8 @@ def find_federation(
     if overrides:
         with _by_flower("federation-config: "):
             simulation_config_from_json({k.replace("-", "_"): v for k, v in settings.items()})
-    unused = tuple(name for name in settings if name not in _USED)
-    return Federation(nodes, source, bool(settings.get("verbose", False)), unused)
+    unused = tuple(name for name in settings if name not in ("num-supernodes", "verbose"))
+    return Federation(nodes, source, bool(settings.get("verbose")), unused)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from flwr.app import ArrayRecord, Context, Error, Message, Metadata, RecordDict
 from flwr.common import serde
@@ -241,9 +241,7 @@ def as_objects(message: Message) -> Message:
     with no_object_id_recompute():
         tree: Any = get_object_tree(message)
         contents = {key: one.deflate() for key, one in get_all_nested_objects(message).items()}
-    found = inflate_object_from_contents(tree.object_id, contents)
-    if not isinstance(found, Message):
-        raise TypeError(f"expected a message, got {type(found).__name__}")
+    found = cast(Message, inflate_object_from_contents(tree.object_id, contents))
     name_message(found, name)
     return found
 
