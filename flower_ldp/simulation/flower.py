@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, Context, Error, Message, Metadata, RecordDict
+from flwr.app.message import make_message
 from flwr.common import serde
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
 from flwr.proto.message_pb2 import Context as ContextProto
@@ -90,30 +91,22 @@ def server_identity(run_id: int) -> Iterator[None]:
 
 
 class Letter(Message):
-    """A message on its way to a node: with metadata of its own, and content that it may share.
+    """A message on its way to a node: with metadata of its own, and content that others share.
+
+    The content is what it was when it was sent, whatever happens to the records since.
 
     Parameters
     ----------
     metadata : Metadata
         Of this letter alone.
-    content : RecordDict
-        Empty where there are parts.
-    parts : Parts, optional
-        The content in protobuf, which other letters share. It is what it was when it was sent,
-        whatever happens to the records since.
-
-    Attributes
-    ----------
-    head : optional
-        The message in protobuf, but for its parts.
+    parts : Parts
+        The content in protobuf.
     """
 
-    head: Any = None
-
-    def __init__(self, metadata: Metadata, content: RecordDict, parts: Parts = ()) -> None:
-        # Message's own __init__ would make metadata for a new message.
-        self.__dict__.update(_metadata=metadata, _content=content, _error=None)
+    def __init__(self, metadata: Metadata, parts: Parts) -> None:
+        super().__init__(metadata=metadata, content=RecordDict())  # type: ignore[call-overload]
         self.parts = parts
+        serde.message_to_proto(self)  # what cannot be written is refused now
 
 
 class Sealer:
@@ -154,7 +147,7 @@ def _in_protobuf(name: str, record: Any) -> Any:
     return serde.recorddict_to_proto(RecordDict({name: record})).items[0]
 
 
-def letter(message: Message, name: str, run_id: int, parts: Parts | None) -> Letter:
+def letter(message: Message, name: str, run_id: int, parts: Parts | None) -> Message:
     """Return what is sent for a message, and give both their identity, as the SuperLink does.
 
     Parameters
@@ -181,10 +174,8 @@ def letter(message: Message, name: str, run_id: int, parts: Parts | None) -> Let
         raise ValueError(f"no message of this run's server: {where}")
     name_message(message, name)
     if parts is None:
-        return Letter(copy.copy(where), own_records(message.content))
-    sent = Letter(copy.copy(where), RecordDict(), parts)
-    sent.head = serde.message_to_proto(sent)  # what cannot be written is refused now
-    return sent
+        return make_message(copy.copy(where), own_records(message.content))
+    return Letter(copy.copy(where), parts)
 
 
 def own_records(content: RecordDict) -> RecordDict:
@@ -201,7 +192,7 @@ def with_own_records(message: Message) -> Message:
     """Return a message that shares no record with the one given."""
     if message.has_error():
         return message
-    return Letter(message.metadata, own_records(message.content))
+    return make_message(message.metadata, own_records(message.content))
 
 
 def name_message(message: Message, name: str) -> None:
@@ -211,16 +202,14 @@ def name_message(message: Message, name: str) -> None:
 
 def error_reply(metadata: Metadata, code: int, reason: str) -> Message:
     """Return Flower's error as the reply to the message that has this metadata."""
-    return Message(Error(code=code, reason=reason), reply_to=Letter(metadata, RecordDict()))
+    asked = make_message(metadata, RecordDict())
+    return Message(Error(code=code, reason=reason), reply_to=asked)
 
 
 def to_bytes(message: Message) -> bytes:
     """Return a message as Flower writes it."""
-    if not isinstance(message, Letter) or message.head is None:
-        proto = serde.message_to_proto(message)
-    else:
-        proto = MessageProto()
-        proto.CopyFrom(message.head)
+    proto = serde.message_to_proto(message)
+    if isinstance(message, Letter):
         proto.content.items.extend(message.parts)
     return bytes(proto.SerializeToString())
 
