@@ -48,11 +48,6 @@ class FixedStep(Checked):
 
     global_lr: Annotated[float, Bounded("(0, inf)")]
 
-    @property
-    def rate(self) -> float:
-        """The rate of a round without bits, which is every round."""
-        return self.global_lr
-
 
 @dataclass(frozen=True)
 class LearnedStep(Checked):
@@ -72,21 +67,6 @@ class LearnedStep(Checked):
     magnitude: MagRR
     fallback: FixedStep | None = None
     min_participation: Annotated[float, Bounded("[0, 1]")] = 0.05
-
-    @property
-    def rate(self) -> float | None:
-        """The rate of a round without bits; None if there is no such round."""
-        return None if self.fallback is None else self.fallback.rate
-
-    def asks(self, participation: float) -> bool:
-        """Return whether a round asks for bits.
-
-        Parameters
-        ----------
-        participation : float
-            Fraction of the available clients that take part.
-        """
-        return self.fallback is None or participation >= self.min_participation
 
 
 class StepSize(RoundCallback[TrainingRound]):
@@ -109,6 +89,8 @@ class StepSize(RoundCallback[TrainingRound]):
         if scaling not in get_args(Scaling):
             raise ValueError(f"scaling must be one of {get_args(Scaling)}, got {scaling!r}")
         self._rule = rule
+        #: Of rounds without bits; None if there is no such round.
+        self._fixed = rule if isinstance(rule, FixedStep) else rule.fallback
         self._scaling = scaling
         self.estimate: StepEstimate | None = rule.magnitude.start() if rule.magnitude else None
         self._ones = 0
@@ -142,7 +124,9 @@ class StepSize(RoundCallback[TrainingRound]):
             Fraction of the available clients that take part.
         """
         rule = self._rule
-        if rule.magnitude is None or self.estimate is None or not rule.asks(participation):
+        if isinstance(rule, FixedStep) or self.estimate is None:
+            return None
+        if rule.fallback is not None and participation < rule.min_participation:
             return None
         return rule.magnitude.epsilon, self.estimate.threshold
 
@@ -186,11 +170,10 @@ class StepSize(RoundCallback[TrainingRound]):
             Whether this round asked for bits: only then is the learned size used.
         """
         check_in("[1, inf)", "reports", reports, int)
-        rate = self._rule.rate
         if asked and self.estimate is not None:
             magnitude, published = self.estimate.magnitude, self.estimate.magnitude
-        elif rate is not None:
-            magnitude, published = rate, rate / reports
+        elif self._fixed is not None:
+            magnitude, published = self._fixed.global_lr, self._fixed.global_lr / reports
         else:
             raise ValueError("a round without bits needs a fixed rate")
         if self._scaling == "published":

@@ -34,7 +34,7 @@ from flower_ldp.strategies.split_exchange import (
     payloads,
     send_labels,
 )
-from flower_ldp.strategies.split_tops import Rows, Top, TopFile, checked_labels, saved, settle
+from flower_ldp.strategies.split_tops import Rows, Top, TopFile, checked_labels, settle
 from flower_ldp.wire import embedding as wire
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 from flower_ldp.wire.records import RecordTables
@@ -175,9 +175,7 @@ class SplitStrategy:
         exchange = grid if isinstance(grid, Exchange) else GridExchange(grid)
         rng = RandomSource.from_os() if rng is None else rng
         terms = [self._terms(name) for name in self.tables.tables]
-        file = None if checkpoint is None else TopFile(checkpoint)
-        if file is not None:
-            saved(self.top)
+        file = None if checkpoint is None else TopFile(checkpoint, self.top)
         found = align(exchange, terms, self.parties)
         result = SplitResult(settle(exchange, found, self.top, file, any_step=any_step))
         self._after = {party.node: party.step for party in result.parties}
@@ -231,7 +229,7 @@ class SplitStrategy:
             if gradients is not None:
                 self.top.at = f"{self._session}-{self._step}"
                 if file is not None:
-                    file.save(saved(self.top))  # before any party is a step ahead of it
+                    file.save()  # before any party is a step ahead of it
                 self._backward(exchange, parties, gradients, block)
             if on_step is not None:
                 on_step(self._step, loss)

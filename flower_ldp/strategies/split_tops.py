@@ -184,42 +184,39 @@ class TopFile:
     ----------
     path : path-like
         The file; its folder must exist. The one before has ``.previous`` at its end.
+    top : Top
+        With ``save`` and ``load``.
+
+    Raises
+    ------
+    TypeError
+        If the top cannot be saved.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], top: Any) -> None:
+        if not (hasattr(top, "save") and hasattr(top, "load")):
+            raise TypeError(f"checkpoint needs a top with save and load, got {type(top).__name__}")
+        self._top = top
         self._path = Path(path)
         self._previous = self._path.with_name(self._path.name + ".previous")
 
-    def save(self, top: Any) -> None:
+    def save(self) -> None:
         """Write the top; what the file held becomes the one before."""
         new = self._path.with_name(self._path.name + ".next")
-        top.save(new)
+        self._top.save(new)
         give_name(new, self._path, keep=self._previous if self._path.exists() else None)
 
-    def load(self, top: Any) -> Iterator[bool]:
+    def load(self) -> Iterator[bool]:
         """Read the files into the top, the last one first, and say whether it is the last.
 
         If there are none yet, the top stays as it is, once.
         """
         found = [path for path in (self._path, self._previous) if path.exists()]
         for path in found:
-            top.load(path)
+            self._top.load(path)
             yield path == self._path
         if not found:
             yield False
-
-
-def saved(top: Top) -> Any:
-    """Return the top as one that can be saved.
-
-    Raises
-    ------
-    TypeError
-        If it cannot.
-    """
-    if not (hasattr(top, "save") and hasattr(top, "load")):
-        raise TypeError(f"checkpoint needs a top with save and load, got {type(top).__name__}")
-    return top
 
 
 def settle(
@@ -256,12 +253,12 @@ def settle(
         If there is no such step, or a party fails to go back.
     """
     tried: list[str] = []
-    for is_last in [True] if file is None else file.load(saved(top)):
+    for is_last in [True] if file is None else file.load():
         free = any_step or top.at is None
         tried.append(top.at or "")
         if free or all(_has(party, tried[-1]) for party in parties):
             if file is not None and not is_last:
-                file.save(saved(top))
+                file.save()
             return list(parties) if free else _go_back(exchange, parties, tried[-1])
     raise _different(parties, tried)
 

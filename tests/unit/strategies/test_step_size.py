@@ -140,22 +140,19 @@ def test_participation_domain(value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "magnitude", "rate", "asks"),
+    ("rule", "magnitude", "asks"),
     [
-        (FixedStep(0.3), None, 0.3, ()),
-        (learned(), MAGNITUDE, None, (True, True, True)),
-        (learned(FixedStep(0.3), least=0.5), MAGNITUDE, 0.3, (False, True, True)),
+        (FixedStep(0.3), None, [False, False, False]),
+        (learned(), MAGNITUDE, [True, True, True]),
+        (learned(FixedStep(0.3), least=0.5), MAGNITUDE, [False, True, True]),
     ],
 )
-def test_rules_answer_the_same_questions(
-    rule: FixedStep | LearnedStep,
-    magnitude: MagRR | None,
-    rate: float | None,
-    asks: tuple[bool, ...],
+def test_a_round_asks_for_bits_where_the_rule_says_so(
+    rule: FixedStep | LearnedStep, magnitude: MagRR | None, asks: list[bool]
 ) -> None:
-    assert (rule.magnitude, rule.rate) == (magnitude, rate)
-    if isinstance(rule, LearnedStep):
-        assert tuple(map(rule.asks, (0.0, 0.5, 1.0))) == asks
+    assert rule.magnitude == magnitude
+    size = StepSize(rule)
+    assert [size.question(share) is not None for share in (0.0, 0.5, 1.0)] == asks
 
 
 def test_unknown_scalings_are_refused() -> None:
