@@ -28,8 +28,6 @@ from flower_ldp.bounds import Bounded, Checked, check_fields
 from flower_ldp.simulation import flower
 from flower_ldp.simulation.grid import SLICE_SECONDS, Answering, Link
 
-__all__ = ["Fate", "Faults"]
-
 #: How long Flower takes a node for there after its last heartbeat: twice their interval.
 HEARTBEAT_PATIENCE_SECONDS = 60.0
 #: How long one pull lets the clock run at most: as long as Flower's own loop sleeps between two.
@@ -287,10 +285,6 @@ class Unreliable(Link):
         """
         with self._lock:
             return max(self._answering.pending, len(self._open) - len(self._held))
-
-    def close(self) -> None:
-        """Close who answers."""
-        self._answering.close()
 
     def _begin_turn(self) -> None:
         self._turn += 1

@@ -147,7 +147,7 @@ def _in_protobuf(name: str, record: Any) -> Any:
     return serde.recorddict_to_proto(RecordDict({name: record})).items[0]
 
 
-def letter(message: Message, name: str, run_id: int, parts: Parts | None) -> Message:
+def letter(message: Message, name: str, run_id: int, sealer: Sealer | None) -> Message:
     """Return what is sent for a message, and give both their identity, as the SuperLink does.
 
     Parameters
@@ -158,15 +158,18 @@ def letter(message: Message, name: str, run_id: int, parts: Parts | None) -> Mes
         The identity.
     run_id : int
         Of the run.
-    parts : Parts or None
-        The content in protobuf; None gives the letter records of its own instead.
+    sealer : Sealer or None
+        Turns the content into protobuf; None gives the letter records of its own instead.
 
     Raises
     ------
     ValueError
         For what no SuperLink takes: a reply, a message without time to live, another run's.
+    TypeError
+        If there is a value that Flower does not send.
     """
     where = message.metadata
+    parts = None if sealer is None else sealer.parts(message.content)
     if TaskIdentity is None or not where.message_id:
         # A new one knows the run that its thread is in, or another that runs at the same time.
         where.__dict__.update(_run_id=run_id, _src_node_id=SERVER)

@@ -233,12 +233,7 @@ class InProcessGrid(Grid):
         messages = list(messages)
         # All of them before the first is sent: nobody pays for a push that failed.
         letters = [
-            flower.letter(
-                message,
-                f"{next(self._numbers):032x}",
-                self.run.run_id,
-                None if self._sealer is None else self._sealer.parts(message.content),
-            )
+            flower.letter(message, f"{next(self._numbers):032x}", self.run.run_id, self._sealer)
             for message in messages
         ]
         if letters:

@@ -16,8 +16,6 @@ from flwr.app import Message
 from rich.console import Console
 from rich.progress import BarColumn, Progress
 
-__all__ = ["Pace", "Watcher"]
-
 #: Where Flower's strategies write the number of a round.
 ROUND_KEY = "server-round"
 

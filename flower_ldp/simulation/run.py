@@ -115,17 +115,18 @@ def run_in_process(
             )
         of_nodes = dict(node_config or {})
         plan = Plan(run_id, num_nodes, config, of_nodes, strict, contexts, folder, faults is None)
-        asked: Answering = (
+        working: Inline | Pool = (
             Inline(Nodes(client_app, plan).answer)
             if workers == 1
             else Pool(workers, starter(start, client_app, plan))
         )
-        stack.callback(asked.close)
+        stack.callback(working.close)
         stack.enter_context(flower.server_identity(run_id))
         watcher = stack.enter_context(watching(progress, _rounds(config)))
         link = Link(plan.ids, None if workers == 1 else SLICE_SECONDS)
+        asked: Answering = working
         if faults is not None:
-            asked = link = Unreliable(asked, plan.ids, faults)
+            asked = link = Unreliable(working, plan.ids, faults)
         seal = strict or workers > 1
         grid = InProcessGrid(asked, run_id, link, outcomes=outcomes, seal=seal, watcher=watcher)
         server_app(grid, context)

@@ -213,8 +213,7 @@ def test_workers_that_are_spawned_find_the_app_by_its_name() -> None:
     plan = Plan(7, 3, {}, {})
     with flower.server_identity(7), contextlib.closing(Pool(1, Spawning(counting, plan))) as pool:
         for number, sent in enumerate(messages(plan.ids)):
-            parts = flower.Sealer().parts(sent.content)
-            pool.submit(flower.letter(sent, str(number), 7, parts))
+            pool.submit(flower.letter(sent, str(number), 7, flower.Sealer()))
         found: dict[int, float | str] = {}
         while pool.pending:
             found |= numbers(pool.answers(10.0))

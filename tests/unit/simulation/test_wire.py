@@ -27,7 +27,7 @@ FULL = RecordDict(
 def test_a_letter_is_what_flower_would_write(content: RecordDict) -> None:
     with flower.server_identity(7):
         message = Message(content, 1_000_000, "train", group_id="a group")
-    letter = flower.letter(message, "a name", 7, flower.Sealer().parts(content))
+    letter = flower.letter(message, "a name", 7, flower.Sealer())
     assert flower.to_bytes(letter) == message_to_proto(message).SerializeToString()
     read = flower.from_bytes(flower.to_bytes(letter))
     assert read.metadata == message.metadata
