@@ -51,9 +51,6 @@ NODE_GONE = ErrorCode.NODE_UNAVAILABLE
 #: How many models are kept as they are sent; a strategy sends one, or a few.
 _MODELS = 4
 
-#: A content's records in protobuf, each with its name.
-Parts = tuple[Any, ...]
-
 
 def awaited_nodes() -> int:
     """Return how many nodes Flower's sampling waits for, if it is what calls; else 0.
@@ -99,11 +96,11 @@ class Letter(Message):
     ----------
     metadata : Metadata
         Of this letter alone.
-    parts : Parts
-        The content in protobuf.
+    parts : tuple
+        The content's records in protobuf, each with its name.
     """
 
-    def __init__(self, metadata: Metadata, parts: Parts) -> None:
+    def __init__(self, metadata: Metadata, parts: tuple[Any, ...]) -> None:
         super().__init__(metadata=metadata, content=RecordDict())  # type: ignore[call-overload]
         self.parts = parts
         serde.message_to_proto(self)  # what cannot be written is refused now
@@ -119,8 +116,8 @@ class Sealer:
     def __init__(self) -> None:
         self._models: OrderedDict[tuple[object, ...], tuple[Any, list[bytes]]] = OrderedDict()
 
-    def parts(self, content: RecordDict) -> Parts:
-        """Return a content's records in protobuf.
+    def parts(self, content: RecordDict) -> tuple[Any, ...]:
+        """Return a content's records in protobuf, each with its name.
 
         Raises
         ------
