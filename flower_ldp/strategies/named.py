@@ -332,17 +332,8 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
 
     _mechanism_type = Codeword
     _mechanism_example = "a Codeword, as Codeword(epsilon=8.0)"
-
-    def __init__(
-        self,
-        mechanism: Codeword,
-        server_optimizer: ServerOptimizer | None = None,
-        **options: Unpack[TrainingOptions],
-    ) -> None:
-        super().__init__(
-            mechanism, AgreedLength() if server_optimizer is None else server_optimizer, **options
-        )
-        self._rounds: int | None = None
+    _default_optimizer = AgreedLength
+    _rounds: int | None = None
 
     def _asked(self, entries: int | None, participation: float = 1.0) -> Codeword:
         return self.mechanism if entries is None else self.mechanism.sized(entries)

@@ -127,6 +127,8 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
     #: Type of the mechanism, and what to write for one.
     _mechanism_type: ClassVar[type[Any]] = UpdateMechanism
     _mechanism_example: ClassVar[str] = "an UpdateMechanism, as Gaussian(8.0, 1e-6)"
+    #: What makes the server optimizer where none is given; the mean without one.
+    _default_optimizer: ClassVar[type[ServerOptimizer] | None] = None
 
     def __init__(
         self,
@@ -142,6 +144,8 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         must_be("mechanism", mechanism, self._mechanism_type, self._mechanism_example)
         wanted = "a ServerOptimizer, as FixedLength(0.5, rounds=40)"
         must_be("server_optimizer", server_optimizer, (ServerOptimizer, NoneType), wanted)
+        if server_optimizer is None and self._default_optimizer is not None:
+            server_optimizer = self._default_optimizer()
         must_be("subspace", subspace, (Subspace, NoneType), "a Subspace, as Subspace(2_000)")
         if unknown := fedavg.keys() - FedAvgOptions.__annotations__:
             raise TypeError(f"{type(self).__name__} has no argument {', '.join(sorted(unknown))}")
