@@ -84,8 +84,8 @@ def give_name(new: Path, path: Path, *, keep: Path | None = None) -> None:
     sync_folder(path.parent)
 
 
-def make_whole(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Make a file with this content, unless there is one: then that one stays.
+def make_whole(path: Path, content: bytes) -> None:
+    """Make a file of this user alone with this content; one that is there stays.
 
     Parameters
     ----------
@@ -93,8 +93,6 @@ def make_whole(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         Of the file; its folder exists.
     content : bytes
         All of it.
-    mode : int
-        Of the file, less the process's umask.
 
     Raises
     ------
@@ -106,7 +104,7 @@ def make_whole(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         with suppress(FileExistsError):  # a link is refused if the name is there
             os.link(new, path)
 
-    with _beside(path, mode, link) as stream:
+    with _beside(path, 0o600, link) as stream:
         stream.write(content)
     sync_folder(path.parent)
 

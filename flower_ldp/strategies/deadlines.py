@@ -286,9 +286,8 @@ class PatientStrategy(Strategy):
         asked = cast(_PatientGrid, patient).asked
         asked.clear()
         self.expect(num_rounds, initial_arrays)
-        configs = train_config, evaluate_config
-        run = partial(Strategy.start, self, patient, initial_arrays, num_rounds, timeout)
-        result: Result = run(*configs, evaluate_fn)
+        options = timeout, train_config, evaluate_config, evaluate_fn
+        result = Strategy.start(self, patient, initial_arrays, num_rounds, *options)
         check_result(result, asked)
         return result
 

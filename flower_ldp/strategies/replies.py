@@ -29,10 +29,7 @@ _flwr_log = logging.getLogger("flwr")
 _REJECTED = "rejected-"
 
 #: Refusals that a gate sends before anything is charged.
-UNCHARGED = frozenset(
-    code for code, one in refusals.MEANINGS.items() if one.stage == "before" and not one.party
-)
-_KNOWN_REASONS = frozenset(code for code, one in refusals.MEANINGS.items() if not one.party)
+UNCHARGED = frozenset(one for one in refusals.HINTS if refusals.MEANINGS[one].stage == "before")
 #: How much of what a client sent is quoted in a log line.
 _MOST_QUOTED = 300
 ReportT = TypeVar("ReportT")
@@ -172,7 +169,7 @@ class ReplyFilter:
             self.rehearsed[detail] += 1
         if reason in UNCHARGED:
             self.uncharged.append(node)
-        if reason not in _KNOWN_REASONS:
+        if reason not in refusals.HINTS:
             return WireError("error", detail)
         return WireError(reason, "" if detail == reason else detail)
 
