@@ -1,7 +1,5 @@
 """``python -m flower_ldp`` is ``flower-ldp``."""
 
-from __future__ import annotations
-
 from flower_ldp.cli.main import run
 
 if __name__ == "__main__":

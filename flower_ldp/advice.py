@@ -8,8 +8,6 @@ Everything here is public configuration: advice costs nothing. It stands above `
 the lengths of reports (``wire``) and for amounts that a ledger can hold (``accounting``).
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Callable

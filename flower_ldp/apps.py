@@ -12,8 +12,6 @@ files of no distribution (``.pth``, ``sitecustomize``), sources of an editable i
 what is not Python (libraries of the system, drivers).
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import re

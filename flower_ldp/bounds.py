@@ -5,8 +5,6 @@ A field says ``epsilon: Annotated[float, Bounded("(0, 100]")]``, and its datacla
 and a bool is none; NaN is in no interval.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache

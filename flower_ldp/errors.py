@@ -12,8 +12,6 @@ written must not become an error: it would leave the gate, and Flower sends its 
 logs by :func:`say`.
 """
 
-from __future__ import annotations
-
 import logging
 import reprlib
 from collections.abc import Iterator, Mapping, Set

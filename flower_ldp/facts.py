@@ -1,7 +1,5 @@
 """What an answer is made of: facts, each stated once, for programs and for people."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

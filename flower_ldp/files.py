@@ -10,8 +10,6 @@ linked meanwhile. The file itself is looked at and not opened. Windows has no su
 bits.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

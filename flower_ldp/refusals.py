@@ -6,8 +6,6 @@ explains one refusal stays in the client's log (:class:`~flower_ldp.errors.Refus
 ``docs/wire.md`` has the same rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -15,8 +15,6 @@ after each step: it is the party's checkpoint too. The file of the step before s
 a run that has to go back by one.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

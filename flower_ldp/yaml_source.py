@@ -7,8 +7,6 @@ is 8, a merge brings fields that stand elsewhere, and a line ends at characters 
 as nothing.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ The ledger is opened at every message and by the owner's own commands, so import
 numerical library. Names whose module needs one are loaded when they are first asked for.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from flower_ldp.accounting.amounts import Amount

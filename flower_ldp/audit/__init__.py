@@ -3,8 +3,6 @@
 An audit can refute a claim and never prove one. Needs scipy (the extra ``accounting``).
 """
 
-from __future__ import annotations
-
 from flower_ldp.audit.auditing import AuditResult, Case, audit, audit_case, audit_reuse, of_updates
 from flower_ldp.audit.bounds import epsilon_lower_bound
 from flower_ldp.audit.shipped import BUILDERS, Settings

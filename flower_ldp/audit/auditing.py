@@ -38,8 +38,6 @@ another sampler of the same mechanism, ``dataclasses.replace`` the ``draw`` (and
 case.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields

@@ -28,8 +28,6 @@ the binomial tail of q. Draws here are those that a bound is computed from:
 :func:`~flower_ldp.audit.auditing.audit` spends as many again on choosing the event.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -6,8 +6,6 @@ examples, one example is in one state or another, among others that stay: they a
 what an example adds is told from what all of them add.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ To add one, write a function that returns its :class:`~flower_ldp.audit.Case` an
 :data:`PATHS`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 

@@ -18,8 +18,6 @@ by its own coin. The model's move along their gradients is what is looked at.
 nothing.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -17,8 +17,6 @@ that draws anew shows in some hundred sets; and the first of two stages stands b
 so that noise that both share shows.
 """
 
-from __future__ import annotations
-
 import itertools
 import logging
 import shutil

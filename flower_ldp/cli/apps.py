@@ -6,8 +6,6 @@ two ``@`` is replaced. ``app`` says what an owner pins of an app and what differ
 bundles, ``extension`` by which digest an owner allows a mechanism from elsewhere.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

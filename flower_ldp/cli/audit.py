@@ -1,7 +1,5 @@
 """``flower-ldp audit``: try to refute the epsilon that a shipped mechanism claims."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """``flower-ldp config``: the check of a configuration, and what it means."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path

@@ -8,8 +8,6 @@ each row and of its group (HMAC-SHA256) under a key in a file beside it: without
 tell nothing.
 """
 
-from __future__ import annotations
-
 import csv
 import hmac
 import json

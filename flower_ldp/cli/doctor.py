@@ -4,8 +4,6 @@ What needs a distribution that may be missing is imported where it is used, so t
 all the same.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

@@ -1,7 +1,5 @@
 """``flower-ldp explain``: what a setting of other software gives, by the exact curve."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """``flower-ldp ledger``: make a ledger, look into it, copy it out, check it, and care for it."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """``flower-ldp ledger show``: what was spent, and what is left; nothing is changed."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from dataclasses import asdict

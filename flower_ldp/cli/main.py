@@ -4,8 +4,6 @@ Help is printed plain (``rich_markup_mode=None``): it is piped and searched, and
 the brackets of an interval for markup.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Any
 

@@ -6,8 +6,6 @@ whatever the outcome, and stderr the same plain lines. Wrong usage is typer's ow
 2, and nothing on stdout.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

@@ -5,8 +5,6 @@ name, ``plan --params ...`` is ``plan advice`` where a total is given with clien
 neither rounds nor an epsilon; anything else is ``plan signds``.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 

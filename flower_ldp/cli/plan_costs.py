@@ -1,7 +1,5 @@
 """Options and facts that plans and checks share: sizes, noise, and what releases cost."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``flower-ldp plan gaussian``, ``laplace`` and ``labels``: noise on updates, rows and labels."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated

@@ -15,8 +15,6 @@ disagree take away from the sum. A report adds :math:`X = s\,[j \in J]`, and wit
 Over R rounds in which the coordinate keeps its place it grows by :math:`\sqrt R`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """``flower-ldp policy``: a sample to start from, and the check of what somebody made of it."""
 
-from __future__ import annotations
-
 import os
 from importlib.resources import files
 from typing import Any

@@ -1,7 +1,5 @@
 """``flower-ldp simulate``: an app's folder, run in this process."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

@@ -1,7 +1,5 @@
 """Client side: the gate and the releases that it lets out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

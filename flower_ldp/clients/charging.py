@@ -17,8 +17,6 @@ report; it is then charged and drawn again. What a report rests on is charged wi
 its transaction: both or neither.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections.abc import Callable, Iterator

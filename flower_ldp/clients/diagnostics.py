@@ -5,8 +5,6 @@ about these records; a model of scikit-learn fails where a client lacks a class.
 failed is read from the error, for the client's own log.
 """
 
-from __future__ import annotations
-
 import logging
 import traceback
 from collections.abc import Iterator

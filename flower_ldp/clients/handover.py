@@ -12,8 +12,6 @@ Rows of private data are read as an app gives them (:class:`Data`), and :func:`b
 belong to which example.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar

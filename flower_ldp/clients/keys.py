@@ -1,7 +1,5 @@
 """Keys of this machine's own, in files beside a ledger that nobody else can read."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

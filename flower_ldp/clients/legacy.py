@@ -15,8 +15,6 @@ app returns (number of examples, metrics) is dropped here already.
 The keys are Flower's own and not part of its public interface; a test pins them.
 """
 
-from __future__ import annotations
-
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 

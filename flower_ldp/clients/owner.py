@@ -15,8 +15,6 @@ files of the distribution. A neutral report is drawn there too, so that one is t
 extension does later.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from dataclasses import dataclass, field, replace

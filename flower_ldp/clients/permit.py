@@ -9,8 +9,6 @@ leaves, and when the same message is delivered again (a retry, a restarted node)
 that report back instead of letting a second one be drawn for free.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -18,8 +18,6 @@ in Flower's state remembers it. An app can set or delete that mark, and only spa
 own rehearsal.
 """
 
-from __future__ import annotations
-
 import copy
 import logging
 from collections import OrderedDict

@@ -19,8 +19,6 @@ The owner's policy governs, by the names ``example_mean`` and ``example_counts``
         example_counts: {epsilon: 0.2, unit: example}
 """
 
-from __future__ import annotations
-
 import io
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence

@@ -29,8 +29,6 @@ Embeddings are about single records, so the bottom is asked for each record by i
 kernel's last bits for one record depend on where it stands among the others.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Sequence

@@ -21,8 +21,6 @@ Unknown fields, wrong types and values outside their intervals are errors that n
 file, the line and the field.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType

@@ -5,8 +5,6 @@ loaded only where the owner's policy names the distribution, its version and its
 overrides nothing that is built in, and the guarded node loads none (``docs/extensions.md``).
 """
 
-from __future__ import annotations
-
 from flower_ldp.extensions.contract import (
     GROUP,
     Chosen,

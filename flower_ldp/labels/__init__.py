@@ -1,7 +1,5 @@
 """Training on randomized labels: priors and posteriors (numpy), losses (torch, an extra)."""
 
-from __future__ import annotations
-
 from flower_ldp.labels.clusters import cluster_sums, moved, nearest, nearest_examples
 from flower_ldp.labels.priors import (
     CentralHistograms,

@@ -13,8 +13,6 @@ that there is, and the nearest are any. So points are moved to their middle and 
 largest entry first: neither changes which distances are smaller.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

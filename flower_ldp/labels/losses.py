@@ -15,8 +15,6 @@ Three ways, which differ in what they take a report for:
 All of it is post-processing of reports that are already paid for.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional

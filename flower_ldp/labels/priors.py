@@ -41,8 +41,6 @@ to every entry is epsilon-DP per label. Which cluster an example falls in is pub
 label that is randomized later with such a prior costs both epsilons.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

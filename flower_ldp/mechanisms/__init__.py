@@ -8,8 +8,6 @@ stands in policies and ledgers, where a reader must not take one thing for anoth
 ASCII, without a second form in Unicode.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from types import MappingProxyType

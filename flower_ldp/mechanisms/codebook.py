@@ -41,8 +41,6 @@ unnoticed: a score would then echo the prior and not the reports.
 projection onto the simplex. It has no prior.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -64,8 +64,6 @@ party that owns the bottom declares one of three kinds:
 The kind is a promise of the party's. Nothing here can check how a bottom was trained.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

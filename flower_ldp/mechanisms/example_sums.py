@@ -54,8 +54,6 @@ bound with probability 1/2. Infinities are clipped as any value outside of the b
 biases it for values outside of the bounds, which is why the bounds belong to the statement.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -33,8 +33,6 @@ come in, so for any two updates behind S: epsilon is unchanged, whoever chose th
 **Cost.** About 2 d log2 n additions and five vectors of d doubles, for :math:`S` and :math:`S^T`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator

@@ -10,8 +10,6 @@ Nothing here raises or warns because of a value, whatever it is and whatever num
 about floating-point errors. Reports and counts are public: what is wrong with them is refused.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import operator

@@ -50,8 +50,6 @@ of one draw is within total variation 2^-240 of the exact one
 (tests/unit/mechanisms/test_gaussian_noise.py). Mechanisms add that to their delta.
 """
 
-from __future__ import annotations
-
 import decimal
 import math
 from dataclasses import dataclass

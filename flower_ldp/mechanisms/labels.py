@@ -66,8 +66,6 @@ value: a public one, or one computed from reports that are already paid for, abo
 (then both costs add up) or about others (then they do not).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

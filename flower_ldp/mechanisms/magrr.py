@@ -46,8 +46,6 @@ Source: Jiang, Zhou, Grossklags, "SignDS-FL", ACM TIST 13(5), 2022, section 5; W
 "Sequential tests of statistical hypotheses", Annals of Mathematical Statistics 16(2), 1945.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from enum import Enum

@@ -38,8 +38,6 @@ randomized, which is uniform again.
 :math:`(C_j - N (1-t)/k)/t` is an unbiased estimate of how often j is true.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from dataclasses import dataclass

@@ -19,8 +19,6 @@ Every code has at most 1.05 log2 C(d, h) / 8 + 12 bytes, and a length that (d, h
 decides, so it tells nothing about J. Each subset has exactly one code; all else is refused.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from dataclasses import dataclass

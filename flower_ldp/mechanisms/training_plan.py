@@ -5,8 +5,6 @@ and are charged before the first step. That the noise is enough for them is for 
 say (:func:`flower_ldp.accounting.dpsgd.check_noise`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Annotated

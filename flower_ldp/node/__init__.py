@@ -4,8 +4,6 @@ Nothing of Flower is imported here: the command sets its environment before that
 where a guarded node cannot run at all. What runs inside the sandbox starts in milliseconds.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import NoReturn

@@ -5,8 +5,6 @@ app's own gate steps aside. The node says so at its runtime API, where this proc
 task: whoever answers there chooses the app as well. Without that answer the gate stays.
 """
 
-from __future__ import annotations
-
 import argparse
 import ssl
 import sys

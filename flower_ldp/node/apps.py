@@ -7,8 +7,6 @@ change, and each app gets a Flower folder of its own; ``sandbox.command`` starts
 sandbox.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import os

@@ -36,8 +36,6 @@ it sees who calls, by the kernel's table of sockets: a caller of the node's own 
 an executor that will start apps, that can read the node's key.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import logging

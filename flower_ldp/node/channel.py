@@ -9,8 +9,6 @@ If a name, a parameter or the version is not what this module was written for, t
 not start: an unknown Flower might have a second way out.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import inspect

@@ -6,8 +6,6 @@ The first is Flower's SuperNode behind the site's gate. It takes all options of
 it. Both say at once where there is no guarded node.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import os

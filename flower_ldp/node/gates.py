@@ -45,8 +45,6 @@ model, roughly. To trust the app for nothing, privatize in the SuperNode's proce
 **Where the node privatizes**, :class:`WellFormed` looks once more at what its gate has made.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Mapping

@@ -17,8 +17,6 @@ from elsewhere. So the gate runs in a thread of its own that stops where it call
 app: then the answer is there before a reply, and leaves.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

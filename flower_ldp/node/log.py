@@ -5,8 +5,6 @@ longer than a page, and what Flower writes is bounded, so that calls of an app's
 disk with the ledger on it. This package's own records are never dropped.
 """
 
-from __future__ import annotations
-
 import logging
 import re
 import threading

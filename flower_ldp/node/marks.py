@@ -8,8 +8,6 @@ node's user alone can read, and sends no stored report without the right one.
 An app under the node's own user can read the key: see :mod:`flower_ldp.node.sandbox`.
 """
 
-from __future__ import annotations
-
 import hmac
 import json
 from collections.abc import Callable

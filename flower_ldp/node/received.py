@@ -9,8 +9,6 @@ name that is in it, and its run gets a series of its own. Of each bundle Flower 
 here as it will in its loop, where an error would end the node.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

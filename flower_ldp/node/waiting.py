@@ -17,8 +17,6 @@ them, as an app can have it do, the tree is left without its lower part: it is n
 drop it ends the node. So here a tree is taken in as one.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterable

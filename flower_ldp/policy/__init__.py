@@ -10,8 +10,6 @@ A policy judges one release by itself. The budgets that it states are kept by th
 which alone knows what was spent.
 """
 
-from __future__ import annotations
-
 from flower_ldp.policy.files import (
     ENVIRONMENT_VARIABLE,
     NODE_CONFIG_KEY,

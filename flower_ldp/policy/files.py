@@ -11,8 +11,6 @@ are looked at; those of NFSv4 and of macOS are not looked at. Windows has no suc
 nothing is judged, and the operator sets the rights of the folder.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

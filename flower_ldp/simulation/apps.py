@@ -12,8 +12,6 @@ configuration file where there is none and moves old federations from an app's p
 it; here they are only read, and count for as much.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -10,8 +10,6 @@ to the end of the wait. So a minute costs nothing, and what happens does not dep
 machine is.
 """
 
-from __future__ import annotations
-
 import hashlib
 import heapq
 import itertools

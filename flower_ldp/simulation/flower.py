@@ -6,8 +6,6 @@ alone. Checked with Flower 1.32 to 1.41; before 1.38 there is no ``TaskIdentity`
 learns its sender when it is sent.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import sys

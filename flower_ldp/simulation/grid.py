@@ -5,8 +5,6 @@ in other processes (:mod:`flower_ldp.simulation.workers`), and nodes be away, sl
 (:mod:`flower_ldp.simulation.faults`).
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The nodes of a run: the client app's answers, and each node's context between two messages."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

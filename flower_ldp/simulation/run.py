@@ -1,7 +1,5 @@
 """A whole Flower run in this process: the server app, and the client app once for each node."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tempfile

@@ -11,8 +11,6 @@ of each, to cut the connection when the worker has died: a process that its app 
 and hold another. And a worker dies with the nursery, which dies with the run, however that ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import multiprocessing

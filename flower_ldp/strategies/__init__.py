@@ -1,7 +1,5 @@
 """Server side: Flower strategies that learn from private reports."""
 
-from __future__ import annotations
-
 from flower_ldp.strategies.deadlines import NodesGone, patient_grid
 from flower_ldp.strategies.dpsgd import DPSGDStrategy
 from flower_ldp.strategies.evaluation import (

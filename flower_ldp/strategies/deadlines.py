@@ -15,8 +15,6 @@ that has begun to come. :func:`patient_grid` wraps the grid of any strategy so t
 The strategies of this package do it themselves, by :class:`PatientStrategy`.
 """
 
-from __future__ import annotations
-
 import math
 import queue
 import sys

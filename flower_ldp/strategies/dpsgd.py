@@ -1,7 +1,5 @@
 """Private training by any of Flower's strategies, where one client counts as one client."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping

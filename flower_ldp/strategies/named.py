@@ -9,8 +9,6 @@ With T the sum of signs over N reports and m the magnitude, the two scalings are
   too large for thousands.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial

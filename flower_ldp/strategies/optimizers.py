@@ -42,8 +42,6 @@ they say nothing of the scale of features, so from there lengths also move half 
 Arrays of next to nothing count as zeros: nobody means steps so short.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

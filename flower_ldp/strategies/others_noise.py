@@ -8,8 +8,6 @@ are neighbours. So one message is a normal shift by :math:`\mu = 2C / \sigma`, T
 the :math:`\sigma` that is made of it.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

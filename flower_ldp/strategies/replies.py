@@ -10,8 +10,6 @@ refusal of all clients, apps that fail (:class:`~flower_ldp.strategies.Health`),
 end nothing was learned. No end rests on fewer than half of the clients that were asked.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping

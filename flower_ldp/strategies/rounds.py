@@ -33,8 +33,6 @@ and labels. The owner may have declared releases post-processing of others; a se
 know, and counts them.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

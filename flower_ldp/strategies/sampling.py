@@ -15,8 +15,6 @@ is made that a configuration may not allow: the round's proposal, the outlook. W
 counts as asked, so an error that comes after it would use clients up.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -8,8 +8,6 @@ Gradients tell a party about the labels of its records. If labels must be kept f
 parties, randomize them once before they are given to the strategy (docs/embedding.md).
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import os

@@ -20,8 +20,6 @@ parties have made this one. So there is always a step that all can be at, and a 
 putting those that are ahead back to it.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from abc import ABC, abstractmethod

@@ -5,8 +5,6 @@ as callbacks, in one list. A strategy for a mechanism states what a round asks f
 the sum of its reports says.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping

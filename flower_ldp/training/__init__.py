@@ -1,7 +1,5 @@
 """Private training and evaluation with torch, for the gate. Nothing else imports this."""
 
-from __future__ import annotations
-
 from flower_ldp.training.private import private_accuracy, private_training
 
 __all__ = ["private_accuracy", "private_training"]

@@ -9,8 +9,6 @@ A row is a batch of one, in a pass that leaves nothing behind
 facts alone, to the last bit: no other row shares a batch, a kernel's tile or a random number.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import math

@@ -7,8 +7,6 @@ statement, its proof and what is taken on trust.
 noise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

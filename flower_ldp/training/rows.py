@@ -5,8 +5,6 @@ nothing. Workers are forked, as those of torch's ``DataLoader`` are, so model, l
 closures. A worker that dies fails the training as a whole.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import warnings

@@ -6,8 +6,6 @@ an object's head lists, used or not. Only objects whose JSON lists others are re
 joined.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 

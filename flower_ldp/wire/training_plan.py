@@ -12,8 +12,6 @@ model sent has them. Names, shapes and dtypes are those of the model that the se
 are not written down again, and all models that answer one message have one length.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import struct

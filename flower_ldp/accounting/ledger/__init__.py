@@ -6,8 +6,6 @@ chain), ``sums`` (what was spent), ``entries`` (and the long check), ``limits`` 
 ``session`` (one open file, and its time); ``anchor`` keeps its end elsewhere.
 """
 
-from __future__ import annotations
-
 from flower_ldp.accounting.ledger.charges import Charge, Entry, Limit, Mark, NumberLimit, Receipt
 from flower_ldp.accounting.ledger.ledger import Ledger
 from flower_ldp.refusals import REFUSED_REPEAT

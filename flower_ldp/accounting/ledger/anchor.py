@@ -16,8 +16,6 @@ The anchor is moved while the ledger is locked for writing, and always to the ne
 processes that charge at once cannot move it back.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """What the ledger is asked with and what it answers: charges, limits, receipts, marks, entries."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ A message that was charged before gets the stored report, or a refusal; never a 
 At the end: the long check of the whole ledger.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator

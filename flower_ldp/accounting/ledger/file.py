@@ -21,8 +21,6 @@ descriptors that open nothing: closing any other descriptor of a SQLite file dro
 this process holds on it.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import stat

@@ -12,8 +12,6 @@ account would add up to nothing: the ledger takes one kind. The first charge per
 mark, an entry of no cost for the part ``data#patients:unit/mark``.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType

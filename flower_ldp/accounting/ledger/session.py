@@ -10,8 +10,6 @@ owner can have the ledger's time go on from its latest entry at the clock's pace
 then ahead of the calendar's, and windows have their full length: nothing leaves one early.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import threading

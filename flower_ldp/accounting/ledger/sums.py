@@ -8,8 +8,6 @@ What was answered or failed beside charges is counted among the totals, under a 
 At the end: what was spent as people read it, and all releases once more.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -15,8 +15,6 @@ read, empty, or fill with lines that look like the node's. Each line begins with
 characters that steer a terminal are written out.
 """
 
-from __future__ import annotations
-
 import argparse
 import atexit
 import contextlib

@@ -7,8 +7,6 @@ socket to the node, outside. Only the standard library, and nothing here is trus
 it runs, the first program is gone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -5,8 +5,6 @@
 Only the standard library. Outside a sandbox it finds the ways open, which is how it is tested.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

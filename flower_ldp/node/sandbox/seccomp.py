@@ -25,8 +25,6 @@ any other                                      allowed
 =============================================  =============================================
 """
 
-from __future__ import annotations
-
 import errno
 import tempfile
 from collections.abc import Iterator
