@@ -84,7 +84,7 @@ def real_array(value: object) -> NDArray[np.floating[Any]]:
     """
     found = plain_array(value)
     if found.dtype.kind == "O":
-        return np.array([_real(entry) for entry in found.flat]).reshape(found.shape)
+        return np.array([_real(entry) for entry in found.reshape(-1)]).reshape(found.shape)
     return found if found.dtype.kind == "f" and found.dtype.itemsize <= 8 else as_double(found)
 
 

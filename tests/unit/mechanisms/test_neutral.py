@@ -81,7 +81,14 @@ def signalling(bits: Any) -> np.ndarray:
     return np.full(D, quiet_off, dtype=bits).view(f"f{np.dtype(bits).itemsize}")
 
 
+DEEP: list[Any] = []
+for _ in range(70):  # more axes than an array may have
+    DEEP = [DEEP]
 ODD = [
+    DEEP,
+    np.full((1,) * 64, None),
+    [Hostile(), 1.0],
+    [1.0, np.zeros((2, 2)), np.zeros(2)],
     *shaped(signalling(np.uint16)),
     *shaped(signalling(np.uint32)),
     *shaped(signalling(np.uint64)),
