@@ -30,6 +30,9 @@ from flower_ldp.policy.sections import mechanism_name
 from flower_ldp.wire.embedding import EMBEDDINGS
 from flower_ldp.wire.evaluation import ROWS as EVALUATED
 from flower_ldp.yaml_source import section_names
+
+pytest.importorskip("flwr.supernode.main", reason="this Flower has no such node")
+
 from tests.unit.node.test_node_reports import KINDS as PROPOSALS
 from tests.unit.node.test_node_reports import asked
 

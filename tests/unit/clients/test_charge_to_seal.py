@@ -14,6 +14,9 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
+
+pytest.importorskip("flwr.supernode.main", reason="this Flower has no such node")
+
 from tests.long.test_one_form import gate
 from tests.unit.node.test_node_reports import KINDS, POLICY, asked, payload, raw_app
 
