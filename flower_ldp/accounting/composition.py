@@ -328,7 +328,7 @@ def shuffled(epsilon: float, *, clients: int, delta: float) -> ShuffleBound | No
     check_in("(0, inf)", "epsilon", epsilon)
     check_in("[1, inf)", "clients", clients, int)
     check_in("(0, 1)", "delta", delta)
-    if epsilon > math.log(clients / (16.0 * math.log(2.0 / delta))):
+    if epsilon > math.log(clients / (16.0 * (math.log(2.0) - math.log(delta)))):
         return None
     growth = math.exp(epsilon) / clients
     spread = 8.0 * math.sqrt(growth * math.log(4.0 / delta)) + 8.0 * growth

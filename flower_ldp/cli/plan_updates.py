@@ -175,7 +175,8 @@ class SignDSRun:
     def _shuffle(self, epsilon: float, reports: int) -> list[Fact]:
         """Say what a shuffler would amplify, of which the theorem asks for so many reports."""
         bound, delta = shuffled(epsilon, clients=reports, delta=self.delta), self.delta
-        needs = float(math.ceil(math.exp(epsilon) * 16.0 * math.log(2.0 / delta)))
+        doubt = math.log(2.0) - math.log(delta)
+        needs = float(math.ceil(16.0 * math.exp(epsilon) * doubt))
         none = f"no proven gain from {reports:,} reports: the theorem asks for {number(needs)}"
         return [
             note("not part of the above", str(bound or none)),

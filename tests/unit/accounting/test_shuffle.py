@@ -109,6 +109,13 @@ def test_more_clients_larger_delta_or_smaller_epsilon_cost_less() -> None:
         assert len(set(values)) == len(values)
 
 
+def test_the_smallest_delta_there_is_has_a_bound_or_none() -> None:
+    assert shuffled(8.0, clients=100, delta=5e-324) is None
+    found = shuffled(1.0, clients=10**9, delta=5e-324)
+    assert found is not None
+    assert 0 < found.epsilon <= 1.0
+
+
 def test_shuffling_never_costs_more_than_the_report() -> None:
     for clients in (40, 100, 1000):
         for epsilon in (1e-6, 0.01, 0.1):
