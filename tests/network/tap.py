@@ -14,7 +14,6 @@ class Tap:
 
     def __init__(self, target: int, file: Path) -> None:
         self._target = target
-        self._file = file.open("ab", buffering=0)
         self._lock = threading.Lock()
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._server.getsockname()[1])
@@ -24,7 +23,8 @@ class Tap:
     @property
     def sent(self) -> bytes:
         """What the clients have sent so far."""
-        return self.path.read_bytes()
+        with self._lock:
+            return self.path.read_bytes()
 
     def close(self) -> None:
         """Take no more connections."""
@@ -50,8 +50,8 @@ class Tap:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
                 if kept:
-                    with self._lock:
-                        self._file.write(data)
+                    with self._lock, self.path.open("ab") as file:
+                        file.write(data)
                 target.sendall(data)
         with contextlib.suppress(OSError):
             target.shutdown(socket.SHUT_WR)
