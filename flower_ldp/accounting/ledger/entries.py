@@ -5,16 +5,15 @@ At the end: the long check of the whole ledger.
 """
 
 import sqlite3
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from operator import itemgetter
 
 from flower_ldp.accounting.amounts import Amount, Book, ExactEvent, Place
 from flower_ldp.accounting.ledger import rows
 from flower_ldp.accounting.ledger.charges import Charge, Entry, Receipt, Verification
-from flower_ldp.accounting.ledger.rows import FIRST, DamageError, Head, Key, Row, chain_at, digest
-from flower_ldp.accounting.ledger.sums import Snapshot, every_count, raise_all, raised
+from flower_ldp.accounting.ledger.rows import DamageError, Head, Key, Row, chain_at, digest
+from flower_ldp.accounting.ledger.sums import Snapshot, every_count, raised
 from flower_ldp.errors import RefusalError
 from flower_ldp.refusals import REFUSED_REPEAT
 
@@ -55,8 +54,7 @@ def record(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
     if charge.releases != 1:
         db.execute("INSERT INTO releases VALUES (?, ?)", (number, charge.releases))
     head = Head(head.ledger, number, at, chain)
-    place = Place.of(charge.data_id)
-    raise_all(Snapshot(db), place, str(charge.run_id), charge.book, at, number)
+    Snapshot(db, charge.data_id).raise_all(str(charge.run_id), charge.book, at, number)
     rows.write_head(db, head)
     return head
 
@@ -187,7 +185,7 @@ def verify(db: sqlite3.Connection) -> Verification:
     if verdict != ["ok"]:
         raise DamageError(f"SQLite's own check says: {'; '.join(map(str, verdict))}")
     head = rows.read_head(db)
-    sums: dict[str, dict[str, Book]] = {}
+    sums: defaultdict[Key, Book] = defaultdict(Book)
     # How many rows each table has to have by the entries.
     expected = Counter({"clock": 1, "releases": 0, "event": 0, "waiver": 0, "course": 0})
     latest = 0
@@ -198,15 +196,18 @@ def verify(db: sqlite3.Connection) -> Verification:
         expected["releases"] += entry.releases != 1
         expected["event"] += len(entry.events)
         expected["waiver"] += sum(len(event.waived) for event in entry.events)
-        for name, book in _add(sums, entry).items():
+        place = Place.of(entry.data_id)
+        sums |= raised(sums, str(entry.run_id), place, entry.book)
+        over_all = raised(sums, "", place, entry.book)
+        sums |= over_all
+        for (_, name), book in over_all.items():
             expected["course"] += 1
             found = rows.point_of_course(db, name, entry.at, entry.number)
             if found != book:
                 raise DamageError(f"the course at entry {entry.number} is {found}, not {book}")
     if latest != head.latest:
         raise DamageError("the head's time is not that of the last entry")
-    flat = {(run, name): book for run, named in sums.items() for name, book in named.items()}
-    totals = {**flat, **every_count(db)}
+    totals = {**sums, **every_count(db)}
     _check_totals(db, totals)
     rows.read_clock(db)
     expected["total"] = len(totals) + 1
@@ -214,30 +215,15 @@ def verify(db: sqlite3.Connection) -> Verification:
         there = db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
         if there != number:
             raise DamageError(f"{table} has {there} rows, its entries make {number}")
-    return Verification(head.entries, _check_reports(db), len(flat), head.mark)
+    return Verification(head.entries, _check_reports(db), len(sums), head.mark)
 
 
-def _add(sums: dict[str, dict[str, Book]], entry: Entry) -> dict[str, Book]:
-    """Add an entry to the sums, by run and name; return those over all runs that it raised."""
-    new: dict[str, Book] = {}
-    for run in (str(entry.run_id), ""):
-        before = sums.setdefault(run, {})
-        new = raised(before, Place.of(entry.data_id), entry.book)
-        before.update(new)
-    return new
-
-
-def _check_totals(db: sqlite3.Connection, sums: dict[Key, Book]) -> None:
-    before = FIRST
-    for key, book in sorted(sums.items(), key=itemgetter(0)):
-        if rows.successor_of(db, before) != key:
-            raise DamageError(f"the totals after {before} do not go on with {key}")
-        found = rows.read_total(db, key)
-        if found != book:
-            raise DamageError(f"the total of {key} is {found.text()}, not {book.text()}")
-        before = key
-    if rows.successor_of(db, before) is not None:
-        raise DamageError(f"the totals do not end with {before}")
+def _check_totals(db: sqlite3.Connection, expected: Mapping[Key, Book]) -> None:
+    found = dict(rows.totals_between(db, rows.FIRST, rows.LAST))
+    for key in sorted(found.keys() | expected.keys()):
+        there, book = found.get(key), expected.get(key)
+        if there != book:
+            raise DamageError(f"the total of {key} is {there}, not {book}")
 
 
 def _check_reports(db: sqlite3.Connection) -> int:

@@ -339,7 +339,7 @@ class Ledger(LedgerFile):
         """Return how many releases of an account count towards a limit now."""
         with self._transaction(READ) as (db, head):
             at = self._clock_at(head).of_a_question()
-            return Snapshot(db).number(limit, Place.of(data_id), at)
+            return Snapshot(db, data_id).number(limit, at)
 
     def totals(self, data_id: str, run_id: int | None = None) -> dict[Unit, Amount]:
         """Return what counts towards limits, in one run or in all: what records have spent.
@@ -365,7 +365,7 @@ class Ledger(LedgerFile):
             charges.check_run(run_id)
         run = "" if run_id is None else str(run_id)
         with self._transaction(READ) as (db, _):
-            return list(spending(Snapshot(db).spent(run, Place.of(data_id))))
+            return list(spending(Snapshot(db, data_id).spent(run)))
 
     def spent(self, data_id: str, run_id: int, limit: Limit) -> Amount:
         """Return what counts towards a limit now; the run matters only to limits per run.
@@ -375,7 +375,7 @@ class Ledger(LedgerFile):
         charges.check_run(run_id)
         with self._transaction(READ) as (db, head):
             at = self._clock_at(head).of_a_question()
-            return Snapshot(db).towards(limit, Place.of(data_id), run_id, at)
+            return Snapshot(db, data_id).towards(limit, run_id, at)
 
     def has_charge(self, data_id: str, run_id: int, message_id: str) -> bool:
         """Return whether a message was charged."""

@@ -21,7 +21,7 @@ from flower_ldp.accounting.amounts import COUNTED, DIRECT, RELEASES, Amount, Pla
 from flower_ldp.accounting.ledger import entries, rows
 from flower_ldp.accounting.ledger.charges import NO_RUN, Charge, Limit, NumberLimit
 from flower_ldp.accounting.ledger.rows import Head
-from flower_ldp.accounting.ledger.sums import Snapshot, Window
+from flower_ldp.accounting.ledger.sums import Snapshot
 from flower_ldp.errors import BudgetExhausted, RefusalError
 from flower_ldp.privacy import Unit
 from flower_ldp.refusals import REFUSED_POLICY
@@ -48,10 +48,10 @@ def check_fits(
     BudgetExhausted
         Naming the first limit that it would exceed, or a unit of an event that has none.
     """
-    place, sums = Place.of(charge.data_id), Snapshot(db)
-    sums.check(place)
+    sums = Snapshot(db, charge.data_id)
+    sums.check()
     about = {event.unit for event in charge.events}
-    life = sums.spent("", place)
+    life = sums.spent("")
     run = charge.run_id if charge.during is None else charge.during
     for unit in Unit:
         asked = charge.book.amount(unit, COUNTED)
@@ -62,10 +62,10 @@ def check_fits(
             continue
         for limit in binding:
             if limit.scope == "window":  # a bound that is found quickly may be enough
-                quick = Window(sums, place, at - limit.microseconds).at_most(unit)
+                quick = sums.at_most(unit, at - limit.microseconds)
                 if (quick + asked).fits(limit.allowed):
                     continue
-            spent = sums.towards(limit, place, run, at)
+            spent = sums.towards(limit, run, at)
             if not (spent + asked).fits(limit.allowed):
                 whole, own = life.amount(unit), life.amount(unit, DIRECT)
                 note = f" (of {whole} that were ever promised for it, {own} directly)"
@@ -77,11 +77,11 @@ def check_fits(
         if not (counted + asked).fits(Amount(amounts.MOST, amounts.MOST)):
             raise BudgetExhausted(f"{charge.data_id}: the ledger cannot count beyond {counted}")
     for most in numbers if charge.releases else ():
-        made = sums.number(most, place, at)
+        made = sums.number(most, at)
         if made + charge.releases > most.most:
             raise BudgetExhausted(
-                f"{place.account}: {made:,} releases were made and {charge.releases:,} asked for, "
-                f"but the limit is {most}"
+                f"{sums.place.account}: {made:,} releases were made and {charge.releases:,} asked "
+                f"for, but the limit is {most}"
             )
 
 
@@ -98,13 +98,13 @@ def check_repeat(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit]
     """
     if charge.during is None:
         return
-    place, sums = Place.of(charge.data_id), Snapshot(db)
-    own = sums.spent(str(charge.during), place)
+    sums = Snapshot(db, charge.data_id)
+    own = sums.spent(str(charge.during))
     for limit in limits:
         touched = (charge.book.amount(limit.unit, COUNTED), own.amount(limit.unit, COUNTED))
         if limit.scope != "run" or Amount() in touched:
             continue
-        spent = sums.towards(limit, place, charge.during, 0)
+        spent = sums.towards(limit, charge.during, 0)
         if not spent.fits(limit.allowed):
             raise BudgetExhausted(
                 f"{charge.data_id}: with what other runs have paid for, {spent} counts towards run "
@@ -139,7 +139,7 @@ def is_bookkeeping(name: str) -> bool:
 
 def rounds_left(db: sqlite3.Connection, charge: Charge) -> int:
     """Return how many rounds of a plan are not used."""
-    used = Snapshot(db).total("", charge.data_id).pair(RELEASES)[0]
+    used = rows.read_total(db, ("", charge.data_id)).pair(RELEASES)[0]
     return max(0, (charge.rounds or 0) - used)
 
 
@@ -196,20 +196,20 @@ def example_marks(db: sqlite3.Connection, charge: Charge) -> list[Charge]:
     """
     if all(event.unit is not Unit.EXAMPLE for event in charge.events):
         return []
-    place = Place.of(charge.data_id)
-    start = f"{place.account}#{_LAYOUTS['patient']}:"
+    account = Place.of(charge.data_id).account
+    start = f"{account}#{_LAYOUTS['patient']}:"
     # ";" comes after ":": all names that begin so lie between.
     of_patients = bool(dict(rows.totals_between(db, ("", start), ("", f"{start[:-1]};"))))
     if charge.example == "row" and of_patients:
         fault = "is an account of patients: private per row says too little about one of many rows"
-        raise RefusalError(REFUSED_POLICY, f"{place.account} {fault}")
+        raise RefusalError(REFUSED_POLICY, f"{account} {fault}")
     if charge.example == "row" or of_patients:
         return []
-    book = Snapshot(db).spent("", Place.of(place.account))
+    book = Snapshot(db, account).spent("")
     direct = book.amount(Unit.EXAMPLE, DIRECT) != Amount()
     if direct or book.number(Unit.EXAMPLE, amounts.CONDITIONAL):
         fault = "has charges per row already, which bound nothing per patient"
-        raise RefusalError(REFUSED_POLICY, f"{place.account} {fault}")
+        raise RefusalError(REFUSED_POLICY, f"{account} {fault}")
     name, message = f"{start[:-1]}{_MARK}", "an example is a patient"
     kind = charge.message_type
     return [Charge(name, NO_RUN, message, kind, b"patient", (), releases=0, rounds=0)]

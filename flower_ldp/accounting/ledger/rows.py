@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+import sys
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -32,6 +33,9 @@ Key = tuple[str, str]
 
 FIRST: Key = ("", "")
 """Key of the row that stands before all totals: no data has an empty name."""
+
+LAST: Key = (chr(sys.maxunicode), "")
+"""Above the keys of all totals."""
 
 
 class DamageError(Exception):
@@ -183,11 +187,6 @@ def replace_total(db: sqlite3.Connection, key: Key, book: Book) -> None:
     if found != key:
         write_total(db, found, json.dumps(key), before)
     write_total(db, key, None if successor is None else json.dumps(successor), book)
-
-
-def successor_of(db: sqlite3.Connection, key: Key) -> Key | None:
-    """Return the key after ``key`` in the totals, whether or not ``key`` is there."""
-    return _at_or_before(db, key)[1]
 
 
 def totals_between(db: sqlite3.Connection, low: Key, high: Key) -> Iterator[tuple[Key, Book]]:

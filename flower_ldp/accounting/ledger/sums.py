@@ -29,53 +29,48 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _ANSWERS: tuple[Kind, ...] = ("again", "acknowledged")
 
 
-def raised(before: dict[str, Book], place: Place, cost: Book) -> dict[str, Book]:
-    """Return the sums of one run, or of all, that a charge to a place changes.
+def raised(before: Mapping[Key, Book], run: str, place: Place, cost: Book) -> dict[Key, Book]:
+    """Return the sums of a run, or with ``""`` those over all, that a charge to a place changes.
 
     Parameters
     ----------
-    before : dict of str to Book
-        By name of account or of sums over parts; what is missing is zero.
+    before : mapping of Key to Book
+        The sums before the charge; of what was never charged it gives an empty book.
+    run : str
+        Whose sums.
     place : Place
         What is charged.
     cost : Book
         Of the charge.
     """
-    part = before.get(place.name, Book()) + cost
+    own, of_layout, of_all = (run, place.name), (run, place.own_layout), (run, place.all_layouts)
+    part = before[own] + cost
     if not place.layout:
-        return {place.name: part}
-    old = before.get(place.own_layout, Book())
-    new = old.joined(cost, part)
-    every = before.get(place.all_layouts, Book()) + (new - old)
-    return {place.name: part, place.own_layout: new, place.all_layouts: every}
+        return {own: part}
+    layout = before[of_layout].joined(cost, part)
+    return {own: part, of_layout: layout, of_all: before[of_all] + (layout - before[of_layout])}
 
 
-def names(place: Place) -> tuple[str, ...]:
-    """Return the names of all sums that a charge to a place changes."""
-    return (place.name, place.own_layout, place.all_layouts) if place.layout else (place.name,)
-
-
-class Snapshot:
-    """The sums as they stand in a transaction, each row read once.
+class Snapshot(dict[Key, Book]):
+    """The sums by key as they stand in a transaction, each row read once, and those of a place.
 
     Parameters
     ----------
     db : Connection
         In a transaction that has not raised a sum yet.
+    data_id : str
+        Name of the place: an account, or a part of its data.
     """
 
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self.db = db
-        self._totals: dict[tuple[str, str], Book] = {}
+    def __init__(self, db: sqlite3.Connection, data_id: str) -> None:
+        super().__init__()
+        self.db, self.place = db, Place.of(data_id)
 
-    def total(self, run: str, name: str) -> Book:
-        """Return sums of a run, or with ``""`` over all runs."""
-        key = (run, name)
-        if key not in self._totals:
-            self._totals[key] = rows.read_total(self.db, key)
-        return self._totals[key]
+    def __missing__(self, key: Key) -> Book:
+        self[key] = rows.read_total(self.db, key)
+        return self[key]
 
-    def check(self, place: Place) -> None:
+    def check(self) -> None:
         """Compare the sums over all runs with their copies on other pages.
 
         A page that went back in time shows.
@@ -85,126 +80,98 @@ class Snapshot:
         DamageError
             If they disagree.
         """
-        for name in {place.account, place.all_layouts, *names(place)}:
-            if rows.read_course(self.db, name) != self.total("", name):
+        place = self.place
+        for name in {place.account, place.name, place.own_layout, place.all_layouts}:
+            if rows.read_course(self.db, name) != self["", name]:
                 raise DamageError(f"two sums of {name.strip()} disagree")
 
-    def spent(self, run: str, place: Place) -> Book:
-        """Return what records of a place have spent in all, in one run or over all.
+    def spent(self, run: str) -> Book:
+        """Return what records of the place have spent in all, in one run or with ``""`` over all.
 
         Of all of the data: what the client has spent, and any of its records at most. Of a
         part: what any of its records has.
         """
-        found = self.total(run, place.account) + self.total(run, place.all_layouts)
+        place = self.place
+        found = self[run, place.account] + self[run, place.all_layouts]
         if not place.layout:
             return found
-        layout, part = self.total(run, place.own_layout), self.total(run, place.name)
-        return found + (part.largest() - layout.largest())
+        return found + (self[run, place.name].largest() - self[run, place.own_layout].largest())
 
-    def towards(self, limit: Limit, place: Place, run_id: int, at: int) -> Amount:
+    def towards(self, limit: Limit, run_id: int, at: int) -> Amount:
         """Return what counts towards a limit at time ``at`` (microseconds).
 
         A window holds what was charged at most ``window_seconds`` ago: the sum now minus the
         sum as it stood before, exact for any length, and no buckets.
         """
         if limit.scope == "window":
-            return Window(self, place, at - limit.microseconds).exactly(limit.unit)
+            return self.exactly(limit.unit, at - limit.microseconds)
         if limit.scope == "life":
-            return self.spent("", place).amount(limit.unit, COUNTED)
+            return self.spent("").amount(limit.unit, COUNTED)
         # What belongs to no run may have been drawn in this one, and answers its messages.
         runs = {str(run_id), str(NO_RUN)}
-        name = amounts.line(limit.unit, COUNTED)
-        return _sum([self.spent(run, place).pair(name) for run in runs])
+        return sum(map(self.spent, runs), Book()).amount(limit.unit, COUNTED)
 
-    def number(self, limit: NumberLimit, place: Place, at: int) -> int:
-        """Return how many releases of an account count towards a limit at time ``at``."""
+    def number(self, limit: NumberLimit, at: int) -> int:
+        """Return how many releases of the account count towards a limit at time ``at``."""
         if limit.window_seconds is None:
-            return self.spent("", place).pair(amounts.RELEASES)[0]
-        return Window(self, place, at - limit.microseconds).number()
+            return self.spent("").pair(amounts.RELEASES)[0]
+        within = self._both(self.place.all_layouts, at - limit.microseconds)
+        return within.pair(amounts.RELEASES)[0]
 
+    def at_most(self, unit: Unit, start: int) -> Amount:
+        """Return a bound on what was spent since a time, which takes a few look-ups.
 
-def raise_all(sums: Snapshot, place: Place, run_id: str, cost: Book, at: int, entry: int) -> None:
-    """Raise the sums of a run and those over all runs, and note these in the course."""
-    for run in (run_id, ""):
-        before = {name: sums.total(run, name) for name in names(place)}
-        for name, book in raised(before, place, cost).items():
-            rows.replace_total(sums.db, (run, name), book)
-            if not run:
-                rows.put(sums.db, "course", name, at, entry, book.text())
-
-
-@dataclass(frozen=True)
-class Window:
-    """What was spent since a time.
-
-    Parameters
-    ----------
-    sums : Snapshot
-        The sums now.
-    place : Place
-        Whose records.
-    start : int
-        Microseconds since 1970.
-    """
-
-    sums: Snapshot
-    place: Place
-    start: int
-
-    def at_most(self, unit: Unit) -> Amount:
-        """Return a bound that takes a few look-ups: exact, but for parts in other layouts.
-
-        Of those it counts all that the largest part ever spent.
+        It is exact, but for parts in other layouts: of those it counts all that the largest part
+        ever spent.
         """
         if unit is Unit.CLIENT:
-            return self.exactly(unit)
-        name = amounts.line(unit, COUNTED)
-        others = self.sums.total("", self.place.all_layouts).pair(name)
+            return self.exactly(unit, start)
+        others = self["", self.place.all_layouts]
         if self.place.layout:
-            own = self.sums.total("", self.place.own_layout).pair(name)
-            others = (others[0] - own[0], others[1] - own[1])
-        return _sum([*self._both(self.place.name, name), others])
+            others = others - self["", self.place.own_layout]
+        return (self._both(self.place.name, start) + others).amount(unit, COUNTED)
 
-    def exactly(self, unit: Unit) -> Amount:
-        """Return what counts; looks at each part of all other layouts, if there are any."""
-        name = amounts.line(unit, COUNTED)
+    def exactly(self, unit: Unit, start: int) -> Amount:
+        """Return what was spent since a time; looks at each part of all other layouts, if any."""
         if unit is Unit.CLIENT:
-            return _sum(self._both(self.place.all_layouts, name))
+            return self._both(self.place.all_layouts, start).amount(unit, COUNTED)
+        name = amounts.line(unit, COUNTED)
         most: dict[str, Pair] = {}
         for layout, part, life in self._others():
             had, ever = most.get(layout, (0, 0)), life.pair(name)
             if amounts.larger(had, ever) != had:  # else it cannot be the largest since then either
-                most[layout] = amounts.larger(had, self._since(part, life).pair(name))
-        return _sum([*self._both(self.place.name, name), *most.values()])
+                most[layout] = amounts.larger(had, self._since(part, start, life).pair(name))
+        own = self._both(self.place.name, start).amount(unit, COUNTED)
+        return sum((Amount(*pair) for pair in most.values()), own)
 
-    def number(self) -> int:
-        """Return the number of releases, of all parts together."""
-        return sum(pair[0] for pair in self._both(self.place.all_layouts, amounts.RELEASES))
+    def _both(self, other: str, start: int) -> Book:
+        """Return what the account spent since, and other sums if these are not the account's."""
+        ends = {self.place.account, other}
+        return sum((self._since(one, start, self["", one]) for one in ends), Book())
 
-    def _both(self, other: str, name: str) -> list[Pair]:
-        """Return a line of the account, and that of other sums if these are not the account's."""
-        return [self._since(one).pair(name) for one in {self.place.account, other}]
-
-    def _since(self, account: str, life: Book | None = None) -> Book:
-        life = life or self.sums.total("", account)
-        return life - rows.read_course(self.sums.db, account, (self.start, 0))
+    def _since(self, name: str, start: int, life: Book) -> Book:
+        return life - rows.read_course(self.db, name, (start, 0))
 
     def _others(self) -> Iterator[tuple[str, str, Book]]:
         """Yield layout, name and sums of all parts in other layouts."""
-        own = self.sums.total("", self.place.own_layout) if self.place.layout else None
-        if self.sums.total("", self.place.all_layouts) == (own or Book()):
+        own = self["", self.place.own_layout] if self.place.layout else Book()
+        if self["", self.place.all_layouts] == own:
             return
         account = self.place.account
         # "$" comes after "#": all names that begin with the account's and "#" lie between.
         ends = ("", f"{account}#"), ("", f"{account}$")
-        for (_, name), life in rows.totals_between(self.sums.db, *ends):
+        for (_, name), life in rows.totals_between(self.db, *ends):
             place = Place.of(name)
             if place.account == account and place.layout != self.place.layout:
                 yield place.layout, name, life
 
-
-def _sum(pairs: list[Pair]) -> Amount:
-    return Amount(sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs))
+    def raise_all(self, run_id: str, cost: Book, at: int, entry: int) -> None:
+        """Raise the sums of a run and those over all runs, and note these in the course."""
+        for run in (run_id, ""):
+            for key, book in raised(self, run, self.place, cost).items():
+                rows.replace_total(self.db, key, book)
+                if not run:
+                    rows.put(self.db, "course", key[1], at, entry, book.text())
 
 
 def count(db: sqlite3.Connection, data_id: str, kind: Kind, most: int | None) -> int:
