@@ -185,23 +185,16 @@ class Book:
     @classmethod
     def of(cls, events: Iterable[ExactEvent], releases: int) -> Book:
         """Return what events cost that leave in so many releases, about data that is not cut."""
-        lines: dict[str, Pair] = {RELEASES: (releases, 0)} if releases else {}
-        for event in events:
-            cost = (event.cost.epsilon * event.count, event.cost.delta * event.count)
-            for name, pair in _lines(event, cost).items():
-                lines[name] = _plus(lines.get(name, (0, 0)), pair)
-        return cls(lines)
+        number = cls({RELEASES: (releases, 0)} if releases else {})
+        return sum((cls(_lines(event)) for event in events), number)
 
     def __add__(self, other: Book) -> Book:
-        return Book(
-            {**self.lines, **{n: _plus(self.pair(n), pair) for n, pair in other.lines.items()}}
-        )
+        added = {name: _plus(self.pair(name), pair) for name, pair in other.lines.items()}
+        return Book({**self.lines, **added})
 
     def __sub__(self, other: Book) -> Book:
-        lines = dict(self.lines)
-        for name, (epsilon, delta) in other.lines.items():
-            had = self.pair(name)
-            lines[name] = (had[0] - epsilon, had[1] - delta)
+        negative = Book({name: (-pair[0], -pair[1]) for name, pair in other.lines.items()})
+        lines = (self + negative).lines
         return Book({name: pair for name, pair in lines.items() if pair != (0, 0)})
 
     def pair(self, name: str) -> Pair:
@@ -247,8 +240,9 @@ class Book:
         return cls({name: (pair[0], pair[1]) for name, pair in json.loads(text).items()})
 
 
-def _lines(event: ExactEvent, cost: Pair) -> dict[str, Pair]:
+def _lines(event: ExactEvent) -> dict[str, Pair]:
     """Return what one event adds to each line."""
+    cost = (event.cost.epsilon * event.count, event.cost.delta * event.count)
     number = (event.count, 0)
     own = Unit(event.unit)
     lines: dict[str, Pair] = {}
