@@ -233,7 +233,7 @@ def check_noise(plan: TrainingPlan) -> None:
 @lru_cache(maxsize=16)
 def _delta(noise: float, rate: float, steps: int, epsilon: float, replace: bool) -> float:
     laws = _laws(noise, rate, replace)
-    return max(loss_sum(law, steps, around=epsilon).delta(epsilon) for law in laws)
+    return max(LossSum(law, steps, around=epsilon).delta(epsilon) for law in laws)
 
 
 def _epsilon(law: LossLaw, steps: int, delta: float) -> float:
@@ -242,12 +242,12 @@ def _epsilon(law: LossLaw, steps: int, delta: float) -> float:
     def enough(epsilon: float) -> bool:
         return total.delta(epsilon) <= delta
 
-    total = loss_sum(law, steps, around=0.0)
+    total = LossSum(law, steps, around=0.0)
     if enough(0.0):
         return 0.0
     found = chernoff_epsilon(law, steps, delta)
     while True:
-        total = loss_sum(law, steps, around=found)
+        total = LossSum(law, steps, around=found)
         low, high = 0.0, 2.0 * found + 1.0
         while not enough(high):
             low, high = high, 2.0 * high
@@ -388,39 +388,10 @@ def _rounded(p: Array, q: Array, grid: NDArray[np.int64], unit: float) -> LossLa
     return LossLaw(unit, int(grid[0]), masses, float(p[-1]))
 
 
-@dataclass(frozen=True)
 class LossSum:
-    """Law of the sum of ``steps`` losses, exact to many digits around one point.
+    """Law of the sum of independent losses, exact to many digits around one point.
 
-    Made by :func:`loss_sum`; :meth:`delta` is an upper bound everywhere and tight around there.
-    """
-
-    tilt: float
-    log_scale: float
-    losses: Array
-    tilted: Array
-    error: float
-    beyond: float
-    lowest: float
-    steps: int
-
-    def delta(self, epsilon: float) -> float:
-        """Return at least the delta at ``epsilon``, at most 1."""
-        below = epsilon - self.steps * _ROUNDING * (1.0 + abs(epsilon))
-        exponent = self.log_scale - self.tilt * below
-        if exponent > 600.0 or below < self.lowest:
-            return 1.0  # far below where this law is exact, or sums between are not in it
-        start = int(np.searchsorted(self.losses, below, side="right"))
-        over = self.losses[start:] - below
-        weights = -np.expm1(-over) * np.exp(-self.tilt * over)
-        inner = float(weights @ self.tilted[start:])
-        inner += self.error * float(np.linalg.norm(weights))
-        found = math.exp(exponent) * inner * math.exp(1e-6 + self.steps * _ROUNDING)
-        return min(1.0, found + self.beyond + _TINY)
-
-
-def loss_sum(law: LossLaw, steps: int, *, around: float) -> LossSum:
-    """Return the law of the sum of ``steps`` independent losses.
+    :meth:`delta` is an upper bound everywhere and tight around there.
 
     Parameters
     ----------
@@ -431,43 +402,54 @@ def loss_sum(law: LossLaw, steps: int, *, around: float) -> LossSum:
     around : float
         Where it shall be exact: the epsilon of interest.
     """
-    losses, coarse = law.losses, _coarsened(law)
-    around = min(around, steps * (law.first + len(law.masses)) * law.unit)  # no sum is larger
-    tilt = _tilt(*coarse, around / steps)
-    log_moment = _log_moment(losses, law.masses, tilt)
-    while tilt > 0 and steps * log_moment > tilt * around:
-        # Too far, as few points show where the largest losses lie only roughly.
-        tilt = tilt / 2 if tilt > 1e-9 else 0.0
+
+    def __init__(self, law: LossLaw, steps: int, *, around: float) -> None:
+        losses, coarse = law.losses, _coarsened(law)
+        around = min(around, steps * (law.first + len(law.masses)) * law.unit)  # no sum is larger
+        tilt = _tilt(*coarse, around / steps)
         log_moment = _log_moment(losses, law.masses, tilt)
-    with np.errstate(divide="ignore"):
-        tilted = np.exp(np.log(law.masses) + tilt * losses - log_moment)
-    mean = float(tilted @ losses)
-    deviation = math.sqrt(max(0.0, float(tilted @ (losses - mean) ** 2)) * steps)
-    points = len(tilted)
-    widest = steps * (points - 1) + 1
-    spanned = min(int(_SPAN * deviation / law.unit), _MOST_SUMS)
-    size = 1 << (min(widest, max(points, spanned)) - 1).bit_length()
-    transformed = np.fft.rfft(tilted, size) ** steps
-    folded = np.maximum(np.fft.irfft(transformed, size), 0.0)
-    if widest <= size:
-        start, beyond, lowest = steps * law.first, 0.0, -math.inf
-    else:
-        start = math.floor(around / law.unit) - size // 2
-        lowest, top = start * law.unit, (start + size) * law.unit
-        further = _tilt(*coarse, top / steps)
-        log_beyond = steps * _log_moment(losses, law.masses, further) - further * top
-        beyond = math.exp(min(0.0, log_beyond))
-    order = (start - steps * law.first + np.arange(size)) % size
-    return LossSum(
-        tilt=tilt,
-        log_scale=steps * log_moment,
-        losses=np.arange(start, start + size) * np.float64(law.unit),
-        tilted=folded[order],
-        error=32.0 * _UNIT * (steps + 1) * math.log2(max(size, 2)),
-        beyond=beyond * (1.0 + 1e-6) - math.expm1(steps * math.log1p(-law.infinite)),
-        lowest=lowest,
-        steps=steps,
-    )
+        while tilt > 0 and steps * log_moment > tilt * around:
+            # Too far, as few points show where the largest losses lie only roughly.
+            tilt = tilt / 2 if tilt > 1e-9 else 0.0
+            log_moment = _log_moment(losses, law.masses, tilt)
+        with np.errstate(divide="ignore"):
+            tilted = np.exp(np.log(law.masses) + tilt * losses - log_moment)
+        mean = float(tilted @ losses)
+        deviation = math.sqrt(max(0.0, float(tilted @ (losses - mean) ** 2)) * steps)
+        points = len(tilted)
+        widest = steps * (points - 1) + 1
+        spanned = min(int(_SPAN * deviation / law.unit), _MOST_SUMS)
+        size = 1 << (min(widest, max(points, spanned)) - 1).bit_length()
+        transformed = np.fft.rfft(tilted, size) ** steps
+        folded = np.maximum(np.fft.irfft(transformed, size), 0.0)
+        if widest <= size:
+            start, beyond, self._lowest = steps * law.first, 0.0, -math.inf
+        else:
+            start = math.floor(around / law.unit) - size // 2
+            self._lowest, top = start * law.unit, (start + size) * law.unit
+            further = _tilt(*coarse, top / steps)
+            log_beyond = steps * _log_moment(losses, law.masses, further) - further * top
+            beyond = math.exp(min(0.0, log_beyond))
+        order = (start - steps * law.first + np.arange(size)) % size
+        self.losses = np.arange(start, start + size) * np.float64(law.unit)
+        self._steps, self._tilt, self._log_scale = steps, tilt, steps * log_moment
+        self._tilted = folded[order]
+        self._error = 32.0 * _UNIT * (steps + 1) * math.log2(max(size, 2))
+        self._beyond = beyond * (1.0 + 1e-6) - math.expm1(steps * math.log1p(-law.infinite))
+
+    def delta(self, epsilon: float) -> float:
+        """Return at least the delta at ``epsilon``, at most 1."""
+        below = epsilon - self._steps * _ROUNDING * (1.0 + abs(epsilon))
+        exponent = self._log_scale - self._tilt * below
+        if exponent > 600.0 or below < self._lowest:
+            return 1.0  # far below where this law is exact, or sums between are not in it
+        start = int(np.searchsorted(self.losses, below, side="right"))
+        over = self.losses[start:] - below
+        weights = -np.expm1(-over) * np.exp(-self._tilt * over)
+        inner = float(weights @ self._tilted[start:])
+        inner += self._error * float(np.linalg.norm(weights))
+        found = math.exp(exponent) * inner * math.exp(1e-6 + self._steps * _ROUNDING)
+        return min(1.0, found + self._beyond + _TINY)
 
 
 def chernoff_epsilon(law: LossLaw, steps: int, delta: float) -> float:
