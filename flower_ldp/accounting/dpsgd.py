@@ -62,7 +62,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, Checked, check_in, least
+from flower_ldp.bounds import Bounded, Checked, check_in, halved, least
 from flower_ldp.errors import needed
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 
@@ -485,21 +485,14 @@ def _coarsened(law: LossLaw) -> tuple[Array, Array]:
 def _tilt(losses: Array, masses: Array, mean: float) -> float:
     """Return about the tilt, at least 0, at which the mean loss is ``mean``."""
 
-    def tilted_mean(tilt: float) -> float:
+    def enough(tilt: float) -> bool:
         exponents = np.log(masses) + tilt * losses
         weights = np.exp(exponents - exponents.max())
-        return float(weights @ losses / weights.sum())
+        return float(weights @ losses / weights.sum()) >= mean
 
-    if tilted_mean(0.0) >= mean:
+    if enough(0.0):
         return 0.0
     high = 1.0
-    while tilted_mean(high) < mean and high < 1e9:
+    while not enough(high) and high < 1e9:
         high *= 4.0
-    low = 0.0
-    for _ in range(30):
-        middle = (low + high) / 2
-        if tilted_mean(middle) < mean:
-            low = middle
-        else:
-            high = middle
-    return low
+    return halved(enough, 0.0, high, 2.0**-30)[0]
