@@ -27,7 +27,7 @@ from _environment import write_report
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.accounting.ledger import entries as ledger_entries
 from flower_ldp.accounting.ledger import rows as ledger_rows
-from flower_ldp.accounting.ledger.session import WRITE
+from flower_ldp.accounting.ledger.ledger import WRITE
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 GOAL = 5.0

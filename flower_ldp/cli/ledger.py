@@ -18,7 +18,7 @@ import typer
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.accounting.ledger.anchor import Anchor, anchor_of
-from flower_ldp.accounting.ledger.session import DAY, MOST_JUMP
+from flower_ldp.accounting.ledger.charges import DAY, MOST_JUMP
 from flower_ldp.cli.ledger_show import look_into, show
 from flower_ldp.cli.output import File, Report, command, group, usage, working, wrong
 from flower_ldp.errors import ConfigError, LedgerError, quoted

@@ -1,9 +1,9 @@
 """The durable privacy ledger, a file that the data owner keeps.
 
-``ledger`` is its face. Beneath it, in the order of the data: ``charges`` (charges, limits,
-receipts), ``file`` (its tables, who may write it), ``rows`` (digests and the
-chain), ``sums`` (what was spent), ``entries`` (and the long check), ``limits`` (and plans),
-``session`` (one open file, and its time); ``anchor`` keeps its end elsewhere.
+``ledger`` is its face, one open file. Beneath it, in the order of the data: ``charges`` (charges,
+limits, receipts, the ledger's time), ``file`` (its tables, who may write it), ``rows`` (digests and
+the chain), ``sums`` (what was spent), ``entries`` (and the long check), ``limits`` (and plans);
+``anchor`` keeps its end elsewhere.
 """
 
 from flower_ldp.accounting.ledger.charges import Charge, Entry, Limit, Mark, NumberLimit, Receipt

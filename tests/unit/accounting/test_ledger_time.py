@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.accounting.ledger import Ledger, Limit, NumberLimit
-from flower_ldp.accounting.ledger import session as ledger_time
+from flower_ldp.accounting.ledger import charges as ledger_time
 from flower_ldp.errors import BudgetExhausted, LedgerError
 from flower_ldp.privacy import Unit
 from tests.unit.accounting.test_ledger import LIFE, Clock, charge
