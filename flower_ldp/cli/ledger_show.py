@@ -12,7 +12,7 @@ from flower_ldp.accounting.ledger import Ledger, NumberLimit
 from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.accounting.ledger.file import undo
-from flower_ldp.accounting.ledger.sums import UnitSpending, releases_by_account
+from flower_ldp.accounting.ledger.sums import UnitSpending, releases_by_account, releases_towards
 from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import File, Report, working
 from flower_ldp.cli.policy import accounts_of, left_of, over
@@ -148,10 +148,10 @@ def _amount(amount: Amount, of: str = "") -> dict[str, str]:
 def _bounds(ledger: Ledger, delta: float, report: Report) -> None:
     """State the smaller of the pure sum and the bound by privacy loss distributions."""
     rows: list[dict[str, Any]] = []
-    for data_id, releases in releases_by_account(ledger.entries()).items():
+    for data_id, places in releases_by_account(ledger.entries()).items():
         sums = {row.unit: row for row in ledger.spending(data_id)}
         for unit in Unit:
-            events = releases.towards(unit)
+            events = releases_towards(places, unit)
             if not events:
                 continue
             # Of parts the sum is the largest one's, which is below that of all that may be.

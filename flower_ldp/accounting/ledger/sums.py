@@ -11,7 +11,7 @@ At the end: what was spent as people read it, and all releases once more.
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import get_args
 
 from flower_ldp.accounting import amounts
@@ -256,45 +256,34 @@ def spending(book: Book) -> Iterator[UnitSpending]:
             yield UnitSpending(unit, direct, in_all, counted, under, beyond, waived)
 
 
-@dataclass
-class Releases:
-    """What was released of one data set, by layout and part; without a layout of all of it."""
-
-    parts: dict[str, dict[str, Counter[ExactEvent]]] = field(default_factory=dict)
-
-    def add(self, place: Place, events: tuple[ExactEvent, ...]) -> None:
-        """Count the events of an entry."""
-        counts = self.parts.setdefault(place.layout, {}).setdefault(place.name, Counter())
-        for event in events:
-            counts[event] += event.count
-
-    def towards(self, unit: Unit) -> list[PrivacyEvent]:
-        """Return releases that tell at least as much about a unit as those that were made.
-
-        A client has data in every part. A record is in one part of each layout, and of each
-        kind of release it is in at most as many as the part with the most.
-        """
-        found: Counter[ExactEvent] = Counter()
-        # All of the data first, in whatever order it was charged.
-        for _, layout in sorted(self.parts.items(), key=lambda one: bool(one[0])):
-            most: Counter[ExactEvent] = Counter()
-            for counts in layout.values():
-                most = most + counts if unit is Unit.CLIENT else most | counts
-            found += most
-        events = []
-        for event, count in found.items():
-            own = Unit(event.unit)
-            spent = event.cost.spent(own)
-            one = PrivacyEvent(event.mechanism, spent.epsilon, spent.delta, own, count)
-            if unit in own.within and unit.value not in event.waived and not one.is_conditional:
-                events.append(one)
-        return events
-
-
-def releases_by_account(entries: Iterable[Entry]) -> dict[str, Releases]:
-    """Return the releases of each data set, sorted by its name: for a bound other than the sum."""
-    found: dict[str, Releases] = {}
+def releases_by_account(entries: Iterable[Entry]) -> dict[str, dict[Place, Counter[ExactEvent]]]:
+    """Return the releases of each place, by account in order: for a bound other than the sum."""
+    found: dict[str, dict[Place, Counter[ExactEvent]]] = {}
     for entry in entries:
         place = Place.of(entry.data_id)
-        found.setdefault(place.account, Releases()).add(place, entry.events)
+        counts = found.setdefault(place.account, {}).setdefault(place, Counter())
+        for event in entry.events:
+            counts[event] += event.count
     return dict(sorted(found.items()))
+
+
+def releases_towards(places: Mapping[Place, Counter[ExactEvent]], unit: Unit) -> list[PrivacyEvent]:
+    """Return releases that tell at least as much about a unit as those of an account's places.
+
+    A client has data in every part. A record is in one part of each layout, and of each
+    kind of release it is in at most as many as the part with the most.
+    """
+    layouts: dict[str, Counter[ExactEvent]] = {}
+    for place, counts in places.items():
+        most = layouts.get(place.layout, Counter())
+        layouts[place.layout] = most + counts if unit is Unit.CLIENT else most | counts
+    # All of the data first, in whatever order it was charged.
+    found = sum((layouts[name] for name in sorted(layouts, key=bool)), Counter[ExactEvent]())
+    events = []
+    for event, count in found.items():
+        own = Unit(event.unit)
+        spent = event.cost.spent(own)
+        one = PrivacyEvent(event.mechanism, spent.epsilon, spent.delta, own, count)
+        if unit in own.within and unit.value not in event.waived and not one.is_conditional:
+            events.append(one)
+    return events
