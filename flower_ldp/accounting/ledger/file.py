@@ -222,7 +222,8 @@ def create(path: Path, *, durable: bool = True) -> None:
     try:
         os.close(handle)
         os.chmod(name, 0o600)  # a umask may have taken even the owner's rights
-        with closing(connect(Path(name), timeout=0.0, journal="DELETE")) as db:
+        with closing(connect(Path(name), timeout=0.0)) as db:
+            db.execute("PRAGMA journal_mode = DELETE")  # no journal stays under this name
             db.execute("BEGIN IMMEDIATE")
             for statement in SCHEMA.values():
                 db.execute(statement)
@@ -243,12 +244,7 @@ def create(path: Path, *, durable: bool = True) -> None:
 
 
 def connect(
-    path: Path,
-    *,
-    timeout: float,
-    journal: str = "PERSIST",
-    read_only: bool = False,
-    durable: bool = True,
+    path: Path, *, timeout: float, read_only: bool = False, durable: bool = True
 ) -> sqlite3.Connection:
     """Return a connection that trusts nothing in the file and, if durable, commits to disk."""
     uri = f"file:{quote(os.fsencode(path))}?mode={'ro' if read_only else 'rw'}"
@@ -263,8 +259,8 @@ def connect(
             # Without it a commit survives the death of the process, but not a power loss.
             db.execute(f"PRAGMA synchronous = {'EXTRA' if durable else 'OFF'}")
             db.execute("PRAGMA fullfsync = ON")  # macOS: its fsync does not reach the disk
-            mode = db.execute(f"PRAGMA journal_mode = {journal}").fetchone()[0]
-            if mode.upper() != journal:
+            mode = db.execute("PRAGMA journal_mode = PERSIST").fetchone()[0]
+            if mode.upper() != "PERSIST":
                 raise DamageError(f"its journal mode is {mode} and cannot be changed")
             db.execute("PRAGMA journal_size_limit = 1048576")
     except BaseException:
