@@ -135,7 +135,8 @@ class Ledger:
                 file.check_schema(path, self._db)
                 # Anchors are asked while no other process moves them.
                 with self._transaction(WRITE if anchor and not read_only else READ) as (_, head):
-                    self._compare(head)
+                    if anchor is not None:
+                        self._compare(anchor, head)
                 if file.identity(path) != self._file:
                     raise LedgerError(f"ledger {path} was replaced while it was opened: try again")
             except BaseException:
@@ -530,12 +531,11 @@ class Ledger:
         LedgerError
             If it holds something else, or cannot be used.
         """
-        with self._transaction(WRITE) as (db, head):
-            mark = head.mark
+        with self._transaction(WRITE) as (_, head):
             if not replace and anchor.read() is not None:
-                anchor.compare(mark, partial(rows.chain_at, db, head))
-            anchor.move(mark)
-        return mark
+                self._compare(anchor, head)
+            anchor.move(head.mark)
+        return head.mark
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[tuple[sqlite3.Connection, Head]]:
@@ -584,20 +584,17 @@ class Ledger:
         self._seen = head.mark
         return head
 
-    def _compare(self, head: Head) -> Mark | None:
-        """Return the anchor's mark, inside a transaction, if it lies in the file's history."""
-        if self._anchor is None:
-            return None
-        return self._anchor.compare(head.mark, partial(rows.chain_at, self._db, head))
+    def _compare(self, anchor: Anchor, head: Head) -> Mark:
+        """Return an anchor's mark, inside a transaction, if it lies in the file's history."""
+        return anchor.compare(head.mark, partial(rows.chain_at, self._db, head))
 
     def _catch_up(self, head: Head) -> None:
         """Bring the anchor to the head, inside a transaction that holds off others that write.
 
         It is behind if a process was killed between its charge and the anchor.
         """
-        mark = head.mark
-        if self._anchor is not None and self._compare(head) != mark:
-            self._anchor.move(mark)
+        if self._anchor is not None and self._compare(self._anchor, head) != head.mark:
+            self._anchor.move(head.mark)
 
     def _charged(self, head: Head) -> None:
         """Expect that the file holds this head from now on, and bring the anchor to its newest.
