@@ -19,7 +19,7 @@ from _split_bench import CLASSES, Bench
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from flower_ldp.mechanisms import BottomClaim, CodebookEmbedding, RandomSource, UnaryEncoding
+from flower_ldp.mechanisms import BottomModelClaim, CodebookEmbedding, RandomSource, UnaryEncoding
 from flower_ldp.split import EmbeddingDP, TorchParty
 from flower_ldp.strategies import NoisyLabels
 
@@ -127,7 +127,7 @@ class CodeParty:
     @classmethod
     def of(cls, bench: Bench, side: str, seed: int) -> CodeParty:
         """Return a party that is not trained yet: its first release trains it."""
-        claim = BottomClaim("conditional")
+        claim = BottomModelClaim("conditional")
         party = bench.party(side, CLASSES, claim, seed, bottoms.adam)
         return cls(bench, party, bench.noisy_labels())
 

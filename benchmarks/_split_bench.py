@@ -15,9 +15,9 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 from torch import nn
 
-from flower_ldp.clients import Handling, Permit, ReleaseRequest, split_client_app
+from flower_ldp.clients import Permit, ReleaseRequest, ReplyTiming, split_client_app
 from flower_ldp.labels import RandomizedLabels
-from flower_ldp.mechanisms import BottomClaim, CodebookEmbedding, KaryResponse, RandomSource
+from flower_ldp.mechanisms import BottomModelClaim, CodebookEmbedding, KaryResponse, RandomSource
 from flower_ldp.privacy import Unit
 from flower_ldp.split import TorchParty, Train
 from flower_ldp.strategies import CodeTop, LocalExchange, NoisyLabels, SplitStrategy
@@ -86,7 +86,7 @@ class Bench:
         self,
         side: str,
         width: int,
-        claim: BottomClaim,
+        claim: BottomModelClaim,
         seed: int,
         train: Train | None = None,
         rate: float = 1e-3,
@@ -148,7 +148,7 @@ def exchange(parties: list[TorchParty]) -> LocalExchange:
     """Put parties behind their apps."""
 
     def app_of(party: TorchParty) -> ClientApp:
-        return split_client_app(lambda _: party, admission=Uncounted())
+        return split_client_app(lambda _: party, authorizer=Uncounted())
 
     apps = {}
     for number, party in enumerate(parties):
@@ -163,10 +163,10 @@ def exchange(parties: list[TorchParty]) -> LocalExchange:
 class Uncounted:
     """Admits everything and keeps nothing: what is measured has no ledger in it."""
 
-    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+    def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
         """Admit."""
-        return Permit(Handling(is_simulation=True), lambda report, last: None)
+        return Permit(ReplyTiming(is_simulation=True), lambda report, last: None)
 
-    def acknowledge(self, message_type: str, context: Context) -> Handling:
+    def acknowledge(self, message_type: str, context: Context) -> ReplyTiming:
         """Admit."""
-        return Handling(is_simulation=True)
+        return ReplyTiming(is_simulation=True)

@@ -55,7 +55,7 @@ def run(app: App, data: Split, advice: Advice, optimizer: ServerOptimizer, seed:
     for number, asked in enumerate(turns(advice, app.clients), start=1):
         updates = app.updates(model, data.clients, parts[asked])
         summed, step = told(advice, updates, number, rng)
-        signal = advice.plan.pure_noise.beyond(float(summed @ summed), len(asked))
+        signal = advice.plan.null_distribution.beyond(float(summed @ summed), len(asked))
         optimizer.on_signal(signal, len(asked))
         model = layout.add(model, optimizer.step(step.astype(np.float32), number))
     return model

@@ -36,7 +36,7 @@ from flower_ldp.mechanisms.signds_round import (
     encode_report,
 )
 from flower_ldp.mechanisms.subset_code import encoded_length
-from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.replies import ReplyValidator
 from flower_ldp.strategies.rounds import HealthMonitor
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY, UpdateProposal
 
@@ -132,7 +132,7 @@ def time_messages(reports: int, dimension: int, dim_out: int) -> tuple[float, ND
     )
     mechanism.plan(dimension)  # kept, and no part of the time
     watch = Stopwatch()
-    judge = ReplyFilter(range(_FIRST_NODE, _FIRST_NODE + reports))
+    judge = ReplyValidator(range(_FIRST_NODE, _FIRST_NODE + reports))
 
     def replies() -> Iterator[Message]:
         for start, length in chunks(reports):

@@ -22,7 +22,7 @@ import numpy as np
 from _environment import write_report
 from numpy.typing import NDArray
 
-from flower_ldp.mechanisms import Codeword, NamedCodeword, RandomSource, SignDS
+from flower_ldp.mechanisms import Codeword, CodewordReport, RandomSource, SignDS
 from flower_ldp.mechanisms.signds import sum_of_signs
 
 SIZES = (2_010, 61_706, 1_000_000, 11_000_000)
@@ -51,7 +51,7 @@ def timed(size: int, repeats: int) -> dict[str, Any]:
         order, places = codeword.plan(size).order, np.random.default_rng(1)
         for count in (1_000, 10_000):
             rows = places.integers(order, size=count).tolist()
-            reports = [NamedCodeword(order, i % 64, row, 1) for i, row in enumerate(rows)]
+            reports = [CodewordReport(order, i % 64, row, 1) for i, row in enumerate(rows)]
             found[f"seconds, total of {count}"] = seconds(
                 partial(codeword.total, reports, size), min(repeats, 2)
             )

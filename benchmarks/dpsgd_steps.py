@@ -44,8 +44,8 @@ from opacus.version import __version__ as opacus_version
 from torch import nn
 from torch.nn import functional
 
-from flower_ldp.clients.handover import Handover
 from flower_ldp.clients.permit import GrantedRound
+from flower_ldp.clients.session import TrainingSession
 from flower_ldp.isolation import IsolatedPasses, Tensors
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.training_plan import TrainingPlan
@@ -127,8 +127,8 @@ class Own:
         model = case.make()
         plan = TrainingPlan(1, steps, RATE, NOISE, CLIP, epsilon=1.0, delta=1e-5)
         sent = {name: one.numpy() for name, one in model.state_dict().items()}
-        handover = Handover(GrantedRound(plan, round(examples / RATE), "patient"), sent)
-        self.training = _Training(handover, model, self._optimizer)
+        session = TrainingSession(GrantedRound(plan, round(examples / RATE), "patient"), sent)
+        self.training = _Training(session, model, self._optimizer)
         self.rows = Rows(
             list(zip(features, targets, strict=True)),
             (torch.zeros(case.shape), torch.tensor(0)),

@@ -33,7 +33,7 @@ from _environment import write_report
 from _split_bench import CLASSES, HALVES, LABEL_EPSILON, Bench, exchange, load
 from torch import nn
 
-from flower_ldp.mechanisms import BottomClaim, KaryResponse, UnaryEncoding, best_accuracy
+from flower_ldp.mechanisms import BottomModelClaim, KaryResponse, UnaryEncoding, best_accuracy
 from flower_ldp.split import ForwardCorrected, TorchTop
 from flower_ldp.strategies import SplitStrategy
 
@@ -64,7 +64,7 @@ Row = dict[str, Any]
 def one_party(bench: Bench, seed: int) -> Iterator[Row]:
     """One party with whole images, its bottom trained on randomized labels."""
     noisy = bench.noisy_labels()
-    party = bench.party("whole", CLASSES, BottomClaim("conditional"), seed, bottoms.adam)
+    party = bench.party("whole", CLASSES, BottomModelClaim("conditional"), seed, bottoms.adam)
     for epsilon in (8.0, 6.0, 5.0, 4.0):
         yield row(bench.codes([party], epsilon, noisy), "conditional", [epsilon])
 
@@ -72,7 +72,7 @@ def one_party(bench: Bench, seed: int) -> Iterator[Row]:
 def two_parties(bench: Bench, seed: int) -> Iterator[Row]:
     """Two parties with half of each image: codes that are labels, and codes made for two."""
     noisy = bench.noisy_labels()
-    claim = BottomClaim("conditional")
+    claim = BottomModelClaim("conditional")
     plain = [bench.party(side, CLASSES, claim, seed, bottoms.adam) for side in HALVES]
     for epsilon in CODES_OF_TWO:
         accuracy = bench.codes(plain, epsilon, noisy)
@@ -94,7 +94,7 @@ def strict(bench: Bench, seed: int) -> Iterator[Row]:
     published = bottoms.replace_one(2.0, len(bench.data.labels["train"]))
     for relation, epsilon in (("add-or-remove-one", published), ("replace-one", 2.0)):
         train = bottoms.DpSgd(epsilon)
-        claim = BottomClaim("dp", epsilon, bottoms.DELTA)
+        claim = BottomModelClaim("dp", epsilon, bottoms.DELTA)
         party = bench.party("whole", CLASSES, claim, seed, train)
         accuracy = bench.codes([party], 6.0, noisy)
         if train.plan is None:
@@ -115,7 +115,7 @@ def floor(bench: Bench, seed: int) -> Iterator[Row]:
     """Learn from a labelled public tenth instead: what it gives alone, and as a bottom."""
     labels = bench.data.labels["train"]
     tenth = np.random.default_rng(seed).permutation(len(labels))[: len(labels) // 10]
-    party = bench.party("whole", CLASSES, BottomClaim("public"), seed)
+    party = bench.party("whole", CLASSES, BottomModelClaim("public"), seed)
     features, sure = bench.features("whole")["train"], KaryResponse(100.0, CLASSES)
     correct = ForwardCorrected(sure)
     bottoms.adam(party.bottom, features[tenth], torch.from_numpy(labels[tenth]), correct)
@@ -135,7 +135,7 @@ def bitwise(bench: Bench, seed: int) -> Iterator[Row]:
     else the machine does disturbs both alike. The unsplit model has neither bits nor noise.
     """
     width, label, epochs = 128, 5.0, 4
-    party = bench.party("whole", width, BottomClaim("conditional"), seed, rate=5e-4)
+    party = bench.party("whole", width, BottomModelClaim("conditional"), seed, rate=5e-4)
     mechanism = UnaryEncoding(label, width)
     top = TorchTop(
         nn.Sequential(nn.Linear(width, 128), nn.ReLU(), nn.Linear(128, CLASSES)),

@@ -36,7 +36,7 @@ import torch
 from _environment import write_report
 from evaluation_models import PROXIES, ModelRows, Rows, load_images, models
 
-from flower_ldp.mechanisms.codebook import CodebookResponse, unfold
+from flower_ldp.mechanisms.codebook import CodebookResponse, em_estimate
 from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning, project_to_simplex
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.strategies.evaluation_scores import (
@@ -101,7 +101,7 @@ def by_codes(
             support = ProxySupport.of(mechanism, proxy_rows)
             if method == "k-means 400":
                 start = np.bincount(support.cells, minlength=mechanism.codes).astype(np.float64)
-                shares = unfold(mechanism.count(reports), epsilon, start, iterations=20)
+                shares = em_estimate(mechanism.count(reports), epsilon, start, iterations=20)
                 yield method, proxy, epsilon, of_law(codes, shares, total)
             else:
                 shares = support.spread(mechanism.estimate(reports))

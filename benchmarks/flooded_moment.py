@@ -49,7 +49,7 @@ from flower_ldp.node import calls as calls_module
 from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.channel import Channel, object_ids, pack
 from flower_ldp.node.guard import Guard
-from flower_ldp.node.marks import MarkedAdmission
+from flower_ldp.node.marks import MarkedAuthorizer
 from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 
 RUN, NODE = 3, 7
@@ -236,7 +236,7 @@ class Node:
         multiprocessing.Process(target=far_end, args=(there,), daemon=True).start()
         self.link = Link(here)
         self.calls = AppCalls()
-        gate = LdpMod(train=RELEASES["train"], admission=MarkedAdmission())
+        gate = LdpMod(train=RELEASES["train"], authorizer=MarkedAuthorizer())
         config: Any = {"ldp-policy": str(folder / "policy.yaml")}
         self.channel = _guard(self, gate, config, after)
         api = create_app(factory, None)

@@ -36,7 +36,7 @@ from pathlib import Path
 from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
-from flower_ldp.strategies import patient_grid
+from flower_ldp.strategies import grid_with_deadlines
 from signds_example import data, model
 from signds_example.server_app import make_strategy
 
@@ -57,7 +57,7 @@ def main(grid: Grid, context: Context) -> None:
         return MetricRecord({"round": server_round})
 
     result = make_strategy(context).start(
-        patient_grid(grid),  # so that both ask for replies at the same times
+        grid_with_deadlines(grid),  # so that both ask for replies at the same times
         ArrayRecord(net.state_dict()),
         num_rounds=int(config["num-server-rounds"]),
         evaluate_fn=tick,

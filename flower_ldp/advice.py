@@ -33,7 +33,15 @@ from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.mechanisms.signds_size import MAX_DIMENSION
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
-__all__ = ["GOOD_COSINE", "POOR_COSINE", "Advice", "Outlook", "Remedies", "Verdict", "advise"]
+__all__ = [
+    "GOOD_COSINE",
+    "POOR_COSINE",
+    "Advice",
+    "Remedies",
+    "UtilityForecast",
+    "Verdict",
+    "advise",
+]
 
 Kind: TypeAlias = type[SignDS] | type[Codeword]
 
@@ -173,7 +181,7 @@ class Remedies:
 
 
 @dataclass(frozen=True)
-class Outlook:
+class UtilityForecast:
     """What a planned run can learn.
 
     Parameters
@@ -266,7 +274,7 @@ class Outlook:
     def _enough_clients(self, worth: UpdatePlan) -> int | None:
         """Return how many clients are enough; None where reports lean away, however many."""
         square = GOOD_COSINE**2
-        along = 1.0 - square * (1.0 + worth.lean)
+        along = 1.0 - square * (1.0 + worth.bias)
         if along <= 0.0:
             return None
         short = square / along * self.weights / (self.reports * worth.efficiency)
@@ -314,7 +322,7 @@ class Advice:
         How often a client is asked in the run.
     bytes_up : int
         Of an answer.
-    outlook : Outlook
+    outlook : UtilityForecast
         Rounds, clients of a round, cosines and verdict.
 
     Examples
@@ -333,7 +341,7 @@ class Advice:
     plan: SelectionPlan | CodewordPlan
     answers_per_client: int
     bytes_up: int
-    outlook: Outlook
+    outlook: UtilityForecast
 
     @property
     def verdict(self) -> Verdict:
@@ -433,7 +441,7 @@ def advise(
         plan=plan,
         answers_per_client=times,
         bytes_up=asked.report_length(weights),
-        outlook=Outlook(
+        outlook=UtilityForecast(
             partial(chosen.plan, quiet=True), weights, clients, number, reports // number
         ),
     )

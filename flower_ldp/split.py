@@ -33,7 +33,7 @@ from flower_ldp.clients.split_embedding import Party
 from flower_ldp.files import replacing
 from flower_ldp.isolation import IsolatedPasses, alone
 from flower_ldp.labels.losses import forward_loss
-from flower_ldp.mechanisms.embeddings import BottomClaim, UnaryEncoding
+from flower_ldp.mechanisms.embeddings import BottomModelClaim, UnaryEncoding
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.strategies.split_tops import Rows, Top
@@ -245,7 +245,7 @@ class TorchParty(Party):
     bottom : Module
         Newly made; its weights are replaced by those in the folder, if there are any. It must
         be deterministic: computing an embedding again gives the same (so no dropout).
-    claim : BottomClaim
+    claim : BottomModelClaim
         How its weights came to be. Where the claim is ``conditional`` it learns from the
         gradients that the server sends; otherwise it is frozen.
     folder : path-like
@@ -272,7 +272,7 @@ class TorchParty(Party):
         tables: RecordTables,
         features: Callable[[str], NDArray[Any]],
         bottom: nn.Module,
-        claim: BottomClaim,
+        claim: BottomModelClaim,
         folder: str | os.PathLike[str],
         optimizer: Callable[[Any], torch.optim.Optimizer] = torch.optim.Adam,
         train: Train | None = None,

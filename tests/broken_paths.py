@@ -76,7 +76,7 @@ class SaysHowMany:
             trained.append(call_next(message, context))
             return trained[-1]
 
-        reply = LdpMod(train=SignDSRelease(), admission=AsDeployed())(message, context, watched)
+        reply = LdpMod(train=SignDSRelease(), authorizer=AsDeployed())(message, context, watched)
         arrays = single_model(trained[-1].content).values()
         if not all(np.isfinite(array).all() for array in arrays):
             reply.content["extra"] = MetricRecord({"entries": 1})
@@ -160,14 +160,14 @@ REPEATS = 9
 
 def repeats_each_step(context: Context, *given: Any, **settings: Any) -> RecordDict:
     """Train for the gate with steps that are taken many times, of which one was charged."""
-    from flower_ldp.clients.handover import Handover, current
+    from flower_ldp.clients.session import TrainingSession, current_session
     from flower_ldp.training import private
     from flower_ldp.training.gradients import StepSum
 
-    handover = current(Handover)
-    plan = handover.granted.plan
+    session = current_session(TrainingSession)
+    plan = session.granted.plan
     more = replace(plan, steps=REPEATS * plan.steps)
-    handover.granted = replace(handover.granted, plan=more)
+    session.granted = replace(session.granted, plan=more)
     summed = StepSum.__call__
     # Gradients of a linear model are the same after a step.
     kept: list[Any] = []

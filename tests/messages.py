@@ -84,7 +84,7 @@ def wait_for_counts() -> None:
 
 @dataclass
 class UnrecordedPermit:
-    """Leave to send a report, for tests in which nothing is charged or kept; its own handling."""
+    """Leave to send a report, for tests in which nothing is charged or kept; its own timing."""
 
     stored: bytes | None = None
     is_simulation: bool = False
@@ -95,7 +95,7 @@ class UnrecordedPermit:
     prepared: None = None
 
     @property
-    def handling(self) -> UnrecordedPermit:
+    def timing(self) -> UnrecordedPermit:
         return self
 
     def failed(self) -> None:

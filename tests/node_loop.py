@@ -23,7 +23,7 @@ from flwr.supercore.run import Run, RunStatus
 from flwr.supernode.nodestate import NodeStateFactory
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
+from flower_ldp.clients import LdpMod, OwnerAuthorizer, SignDSRelease
 from flower_ldp.node import channel
 from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.channel import Setup, object_ids
@@ -56,7 +56,7 @@ class Site:
         (tmp_path / "policy.yaml").write_text(POLICY)
         Ledger.open(tmp_path / "ledger.sqlite", create=True).close()
         self.link = Link()
-        gate = LdpMod(train=SignDSRelease(), admission=OwnerAdmission())
+        gate = LdpMod(train=SignDSRelease(), authorizer=OwnerAuthorizer())
         config: Any = {"ldp-policy": str(tmp_path / "policy.yaml")}
         self.calls = AppCalls()
         self.guard = Guard(self.link.channel(), gate, config, hides=True, calls=self.calls)

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from torch import nn
 
-from flower_ldp.clients import Admission, Handling, Permit, ReleaseRequest, split_client_app
-from flower_ldp.mechanisms import BottomClaim
+from flower_ldp.clients import Authorizer, Permit, ReleaseRequest, ReplyTiming, split_client_app
+from flower_ldp.mechanisms import BottomModelClaim
 from flower_ldp.split import ForwardCorrected, TorchParty
 from flower_ldp.strategies import LocalExchange
 from flower_ldp.wire.records import Records, RecordTables
@@ -92,7 +92,7 @@ class Side:
 
     side: str
     folder: Path
-    claim: BottomClaim
+    claim: BottomModelClaim
     width: int = 32
     shuffle: int = 0
     block: int = 250
@@ -117,14 +117,14 @@ class Everything:
 
     is_simulation: bool = True
 
-    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
-        return Permit(Handling(self.is_simulation), lambda report, last: None)
+    def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
+        return Permit(ReplyTiming(self.is_simulation), lambda report, last: None)
 
-    def acknowledge(self, message_type: str, context: Context) -> Handling:
-        return Handling(self.is_simulation)
+    def acknowledge(self, message_type: str, context: Context) -> ReplyTiming:
+        return ReplyTiming(self.is_simulation)
 
 
-def local(sides: Mapping[int, Side], admission: Admission | None = None) -> LocalExchange:
+def local(sides: Mapping[int, Side], authorizer: Authorizer | None = None) -> LocalExchange:
     apps = {}
     for node, side in sides.items():
         context = Context(
@@ -134,5 +134,5 @@ def local(sides: Mapping[int, Side], admission: Admission | None = None) -> Loca
             state=RecordDict(),
             run_config={},
         )
-        apps[node] = (split_client_app(side, admission=admission), context)
+        apps[node] = (split_client_app(side, authorizer=authorizer), context)
     return LocalExchange(apps)

@@ -206,7 +206,7 @@ class _Site:
         self._owner = AuditOwner(f"example: patient\nexamples: {patients}\n")
         self._numbers = itertools.count()
         self._ward = _with_canary(patients)
-        self._app = ClientApp(mods=[LdpMod(train=DPSGDRelease(), admission=AsDeployed())])
+        self._app = ClientApp(mods=[LdpMod(train=DPSGDRelease(), authorizer=AsDeployed())])
         self._app.train()(self._train)
 
     def answer(self, ward: Ward, rng: RandomSource) -> Outcome:

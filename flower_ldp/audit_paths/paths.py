@@ -38,10 +38,10 @@ from numpy.typing import NDArray
 
 from flower_ldp.audit import Case, Contrast
 from flower_ldp.audit.auditing import Statistic, claim
-from flower_ldp.clients import LdpMod, OwnerAdmission, Permit, ReleaseRequest, SignDSRelease
+from flower_ldp.clients import LdpMod, OwnerAuthorizer, Permit, ReleaseRequest, SignDSRelease
 from flower_ldp.clients.charging import account_of
 from flower_ldp.clients.labels import PrivateLabels
-from flower_ldp.clients.permit import Handling
+from flower_ldp.clients.permit import ReplyTiming
 from flower_ldp.errors import LedgerError, RefusalError, ReleaseError, WireError
 from flower_ldp.labels.stages import LabelStages
 from flower_ldp.mechanisms import MagRR, RRWithPrior, SignDS
@@ -76,20 +76,21 @@ Outcome = tuple[str, Hashable]
 
 
 @dataclass(frozen=True)
-class AsDeployed(OwnerAdmission):
-    """The owner's admission, whose apps are answered for as in a deployment.
+class AsDeployed(OwnerAuthorizer):
+    """The owner's authorizer, whose apps are answered for as in a deployment.
 
     A simulation's ledger is quick, and a simulation tells of an app that fails: an audit wants
     the one without the other.
     """
 
-    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
-        """Admit as the owner does."""
-        permit = OwnerAdmission().admit(request, context)  # one gate may serve many audits' nodes
-        handling = replace(permit.handling, is_simulation=False)
+    def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
+        """Authorize as the owner does."""
+        # One gate may serve many audits' nodes.
+        permit = OwnerAuthorizer().authorize(request, context)
+        timing = replace(permit.timing, is_simulation=False)
         if permit.granted is None:  # else a plan ends where its app fails
-            handling = Handling(answer_after=handling.answer_after)  # thousands of times: no count
-        return replace(permit, handling=handling)
+            timing = ReplyTiming(answer_after=timing.answer_after)  # thousands of times: no count
+        return replace(permit, timing=timing)
 
 
 class AuditOwner:
@@ -220,7 +221,7 @@ def gate(
     if unknown or not checks:
         raise ValueError(f"checks must be some of {sorted(pairs)}, got {list(checks)}")
     proposal = UpdateProposal(proposed)
-    served = _Round(proposal, mod or LdpMod(train=SignDSRelease(), admission=AsDeployed()))
+    served = _Round(proposal, mod or LdpMod(train=SignDSRelease(), authorizer=AsDeployed()))
 
     def log_ratio(report: bytes) -> float:
         return float(sampled.statistic([proposed.decode(report, DIMENSION)])[0])

@@ -25,7 +25,7 @@ import typer
 
 from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
 from flower_ldp.accounting.composition import shuffled
-from flower_ldp.advice import Outlook
+from flower_ldp.advice import UtilityForecast
 from flower_ldp.bounds import Bounded
 from flower_ldp.cli import plan_costs as costs
 from flower_ldp.cli.output import Report, wrong
@@ -169,7 +169,7 @@ class SignDSRun:
             *keyed("signal_to_noise", reports_per_round=reports, reports_for_one=enough),
             Fact("signal_to_noise.round", one, "signal to noise of a round", source),
             Fact("signal_to_noise.all_rounds", all_rounds, agreeing),
-            *Outlook(sized, plan.dimension, clients, self.rounds, reports).facts(),
+            *UtilityForecast(sized, plan.dimension, clients, self.rounds, reports).facts(),
         ]
 
     def _shuffle(self, epsilon: float, reports: int) -> list[Fact]:

@@ -9,8 +9,8 @@ from flower_ldp.clients.dpsgd import AccuracyRelease, DPSGDRelease
 from flower_ldp.clients.labels import PrivateDataset, PrivateLabels, private_dataset, private_labels
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
-from flower_ldp.clients.owner import OwnerAdmission
-from flower_ldp.clients.permit import Admission, Handling, Permit, ReleaseRequest
+from flower_ldp.clients.owner import OwnerAuthorizer
+from flower_ldp.clients.permit import Authorizer, Permit, ReleaseRequest, ReplyTiming
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import KeptRelease, OpenRelease, Release
 from flower_ldp.clients.reports import (
@@ -30,19 +30,18 @@ from flower_ldp.labels.stages import LabelStages, RandomizedLabels
 __all__ = [
     "RELEASES",
     "AccuracyRelease",
-    "Admission",
+    "Authorizer",
     "CodewordRelease",
     "DPSGDRelease",
     "EmbeddingRelease",
     "ExtensionRelease",
     "GaussianRelease",
-    "Handling",
     "KeptRelease",
     "LabelStages",
     "LaplaceEvalRelease",
     "LdpMod",
     "OpenRelease",
-    "OwnerAdmission",
+    "OwnerAuthorizer",
     "Party",
     "Permit",
     "PrivateDataset",
@@ -52,6 +51,7 @@ __all__ = [
     "Rehearsal",
     "Release",
     "ReleaseRequest",
+    "ReplyTiming",
     "SignDSRelease",
     "UpdateRelease",
     "legacy_client_mod",

@@ -31,7 +31,7 @@ from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients.diagnostics import cause_of
-from flower_ldp.clients.permit import Handling, Permit, ReleaseRequest
+from flower_ldp.clients.permit import Permit, ReleaseRequest, ReplyTiming
 from flower_ldp.errors import BudgetExhausted, ConfigError, LedgerError, RefusalError, say
 from flower_ldp.policy import Policy, find_policy
 from flower_ldp.privacy import PrivacyEvent
@@ -210,7 +210,7 @@ def _charged_kept(paid: Callable[[Charge], Receipt], charge: Charge, question: s
     raise RefusalError(REFUSED_REPEAT, f"{MOST_DRAWS} charges were made and no report was sealed")
 
 
-def handling_of(policy: Policy, account: str, message_type: str) -> Handling:
+def timing_of(policy: Policy, account: str, message_type: str) -> ReplyTiming:
     """Return what the owner's policy says about answers to one type of message.
 
     ``account`` is where failures are counted.
@@ -223,7 +223,7 @@ def handling_of(policy: Policy, account: str, message_type: str) -> Handling:
         except Exception as error:
             say(_log, logging.ERROR, "a failure of the app was not counted: %s", cause_of(error))
 
-    return Handling(policy.is_simulation, policy.answer_after.get(message_type), failed)
+    return ReplyTiming(policy.is_simulation, policy.answer_after.get(message_type), failed)
 
 
 def permit_of(
@@ -266,9 +266,9 @@ def permit_of(
         with ledger_of(policy) as again:
             again.seal(receipt, report, last=marks[1])
 
-    handling = handling_of(policy, account_of(policy, context), request.message_type)
+    timing = timing_of(policy, account_of(policy, context), request.message_type)
     examples = examples_of(policy, request)
-    return Permit(handling, keep, stored, ledger.close, examples, policy.example)
+    return Permit(timing, keep, stored, ledger.close, examples, policy.example)
 
 
 def run_marks(run_id: int) -> tuple[bytes, bytes]:

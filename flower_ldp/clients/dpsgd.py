@@ -37,9 +37,16 @@ from numpy.typing import NDArray
 
 from flower_ldp.bounds import check_in
 from flower_ldp.clients.diagnostics import cause_of
-from flower_ldp.clients.handover import UNKNOWN, Arrays, CountHandover, HandedT, Handover, handed
-from flower_ldp.clients.permit import GrantedRound, Handling, Permit, ReleaseRequest, canonical
+from flower_ldp.clients.permit import GrantedRound, Permit, ReleaseRequest, ReplyTiming, canonical
 from flower_ldp.clients.release import OpenRelease, Release, single_model
+from flower_ldp.clients.session import (
+    UNKNOWN,
+    Arrays,
+    CountSession,
+    SessionT,
+    TrainingSession,
+    in_session,
+)
 from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted, say
 from flower_ldp.mechanisms.example_sums import ExampleMean
 from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, normal
@@ -66,14 +73,14 @@ def _check_keys(release: object, one: str, other: str) -> None:
 
 
 @dataclass(frozen=True)
-class OpenCharged(OpenRelease, Generic[HandedT]):
+class OpenCharged(OpenRelease, Generic[SessionT]):
     """A message that the package's own code in the app answers, by what was charged for it.
 
     Parameters
     ----------
     sent : mapping of str to ndarray
         The model that the server sent.
-    charged : Handover or CountHandover, optional
+    charged : TrainingSession or CountSession, optional
         What that code gets and gives back, once the message was charged.
     """
 
@@ -81,19 +88,19 @@ class OpenCharged(OpenRelease, Generic[HandedT]):
     undone: ClassVar[str]
 
     sent: Arrays
-    charged: HandedT | None = field(default=None, kw_only=True)
+    charged: SessionT | None = field(default=None, kw_only=True)
 
     @property
-    def _charged(self) -> HandedT:
+    def _charged(self) -> SessionT:
         if self.charged is None:
             raise ReleaseError("nothing was charged for this message")
         return self.charged
 
-    def _in_rehearsal(self) -> HandedT:
+    def _in_rehearsal(self) -> SessionT:
         """Return what that code gets on public data."""
         raise NotImplementedError
 
-    def reply(self, ask: Callable[[], RecordDict], handling: Handling) -> RecordDict:
+    def reply(self, ask: Callable[[], RecordDict], timing: ReplyTiming) -> RecordDict:
         """Have the app do its work. Its reply is dropped, and what it raises once that is done.
 
         Raises
@@ -102,16 +109,16 @@ class OpenCharged(OpenRelease, Generic[HandedT]):
             Whatever the app raised before; in a simulation after it too.
         """
         try:
-            with handed(self._charged):
+            with in_session(self._charged):
                 said = self.complaint(ask())
             if said is not None:
-                if handling.is_simulation:
+                if timing.is_simulation:
                     raise ReleaseError(said)
                 say(_log, logging.WARNING, "%s", said)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            if handling.is_simulation or not self._charged.is_done:
+            if timing.is_simulation or not self._charged.is_done:
                 raise
             say(_log, logging.ERROR, "the app failed after its private work: %s", cause_of(error))
         return RecordDict()
@@ -119,7 +126,7 @@ class OpenCharged(OpenRelease, Generic[HandedT]):
     def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, Self]:
         """Have the app do its work on public data, and return what judges its reply."""
         held = self._in_rehearsal()
-        with handed(held):
+        with in_session(held):
             return ask(), replace(self, charged=held)
 
     def complaint(self, reply: RecordDict) -> str | None:
@@ -177,7 +184,7 @@ class DPSGDRelease(Release):
 
 
 @dataclass(frozen=True)
-class OpenDPSGD(OpenCharged[Handover]):
+class OpenDPSGD(OpenCharged[TrainingSession]):
     """A message that asks for a round of private training.
 
     Parameters
@@ -208,24 +215,25 @@ class OpenDPSGD(OpenCharged[Handover]):
         return canonical({"mechanism": "dpsgd", "model": model, "proximal-mu": self.proximal})
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return what the admission is asked: a round of a plan."""
+        """Return what the authorizer is asked: a round of a plan."""
         return replace(super().request(metadata), is_round=True, proposed=self.proposed)
 
-    def granted(self, permit: Permit) -> OpenDPSGD:
+    def with_permit(self, permit: Permit) -> OpenDPSGD:
         """Return the release with the round that was charged.
 
         Raises
         ------
         RefusalError
-            With ``REFUSED_POLICY`` if the admission grants no rounds.
+            With ``REFUSED_POLICY`` if the authorizer grants no rounds.
         """
         if permit.granted is None:
-            raise RefusalError(REFUSED_POLICY, "this admission grants no rounds of a plan")
-        return replace(self, charged=Handover(permit.granted, self.sent, self.proximal))
+            raise RefusalError(REFUSED_POLICY, "this authorizer grants no rounds of a plan")
+        return replace(self, charged=TrainingSession(permit.granted, self.sent, self.proximal))
 
-    def _in_rehearsal(self) -> Handover:
+    def _in_rehearsal(self) -> TrainingSession:
         plan = TrainingPlan(1, 1, 1.0, 1.0, 1.0, 1.0, 1e-5)  # one step
-        return Handover(GrantedRound(plan, 1, UNKNOWN), self.sent, self.proximal, rehearsal=True)
+        granted = GrantedRound(plan, 1, UNKNOWN)
+        return TrainingSession(granted, self.sent, self.proximal, rehearsal=True)
 
     def complaint(self, reply: RecordDict) -> str | None:
         """Return what of a reply will not leave as the app may think; None if nothing is known."""
@@ -357,7 +365,7 @@ class AccuracyRelease(Release):
 
 
 @dataclass(frozen=True)
-class OpenAccuracy(OpenCharged[CountHandover]):
+class OpenAccuracy(OpenCharged[CountSession]):
     """A message that asks how many predictions are right.
 
     Parameters
@@ -382,25 +390,25 @@ class OpenAccuracy(OpenCharged[CountHandover]):
         return canonical({"mechanism": "example_mean", "epsilon": epsilon, "model": model})
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return what the admission is asked: a release about the policy's examples."""
+        """Return what the authorizer is asked: a release about the policy's examples."""
         return replace(super().request(metadata), per_example=True)
 
-    def granted(self, permit: Permit) -> OpenAccuracy:
+    def with_permit(self, permit: Permit) -> OpenAccuracy:
         """Return the release with how many examples there are.
 
         Raises
         ------
         RefusalError
-            With ``REFUSED_POLICY`` if the admission does not say so.
+            With ``REFUSED_POLICY`` if the authorizer does not say so.
         """
         if permit.examples is None:
             raise RefusalError(REFUSED_POLICY, "how many examples there are is not known")
         mechanism = ExampleMean(self.release.epsilon, permit.examples)
-        return replace(self, charged=CountHandover(mechanism, permit.example, self.sent))
+        return replace(self, charged=CountSession(mechanism, permit.example, self.sent))
 
-    def _in_rehearsal(self) -> CountHandover:
+    def _in_rehearsal(self) -> CountSession:
         mechanism = ExampleMean(self.release.epsilon, 1)
-        return CountHandover(mechanism, UNKNOWN, self.sent, rehearsal=True)
+        return CountSession(mechanism, UNKNOWN, self.sent, rehearsal=True)
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the count with noise, packed.

@@ -76,7 +76,7 @@ FOLDER_SUFFIX, KEY_SUFFIX = ".models", "-models-key"
 
 
 @dataclass(frozen=True)
-class Proposals:
+class ProposedPlans:
     """What was found of the plans that servers proposed, by run."""
 
     _wanting: OrderedDict[Hashable, dict[TrainingPlan, str]] = field(default_factory=OrderedDict)
@@ -119,7 +119,7 @@ class Proposals:
 
 
 #: Of this process.
-PROPOSALS = Proposals()
+PROPOSED_PLANS = ProposedPlans()
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ class AskedRound:
         """
 
         def failed() -> None:
-            permit.handling.failed()
+            permit.timing.failed()
             say(_log, logging.ERROR, "the plan of private training ends: its app failed as a whole")
             self.end()
 
@@ -301,16 +301,16 @@ class AskedRound:
                     self.place.file.unlink(missing_ok=True)
                 raise
 
-        handling = replace(permit.handling, failed=failed)
+        timing = replace(permit.timing, failed=failed)
         stored = None if permit.stored is None else self.place.kept(permit.stored)
-        return replace(permit, handling=handling, keep=keep, stored=stored, granted=self.granted)
+        return replace(permit, timing=timing, keep=keep, stored=stored, granted=self.granted)
 
 
 def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> AskedRound:
     """Return the round that a request is for, judged by the policy; nothing is charged yet.
 
     Whether the plan's noise is enough takes seconds to compute, and is not asked here
-    (:class:`Proposals`). A plan is of one run: another run pays for its own.
+    (:class:`ProposedPlans`). A plan is of one run: another run pays for its own.
 
     Parameters
     ----------
@@ -352,7 +352,7 @@ def charge_round(policy: Policy, request: ReleaseRequest, context: Context) -> P
             asked.write_end(ledger)
         # One that is in the ledger was enough, and it takes seconds to say so.
         if ledger.is_new_basis(charge, plan, policy.limits(), policy.numbers()):
-            PROPOSALS.check((policy.ledger, context.run_id), asked.granted.plan)
+            PROPOSED_PLANS.check((policy.ledger, context.run_id), asked.granted.plan)
 
     with charging.ledger_refuses():
         asked.settle()

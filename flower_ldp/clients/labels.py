@@ -45,10 +45,10 @@ from numpy.typing import ArrayLike, NDArray
 from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients import charging
-from flower_ldp.clients.handover import Data
 from flower_ldp.clients.keys import locked_key
 from flower_ldp.clients.permit import canonical
 from flower_ldp.clients.release import check_storable
+from flower_ldp.clients.session import Data
 from flower_ldp.errors import LedgerError, RefusalError, ReleaseError
 from flower_ldp.labels.stages import LabelStages, RandomizedLabels
 from flower_ldp.mechanisms import RandomSource

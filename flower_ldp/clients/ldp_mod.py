@@ -1,7 +1,7 @@
 """The gate: the one way out of a client.
 
 ``LdpMod`` wraps a Flower ``ClientApp``. For each message it (1) finds the release for the
-message's type, (2) reads the server's proposal, (3) asks its admission, all three from
+message's type, (2) reads the server's proposal, (3) asks its authorizer, all three from
 public data; then it (4) lets the app compute, (5) has the permit keep the release's private
 report, and (6) builds a new reply from it. The app's own reply never leaves, not in part;
 nor does what an exception says.
@@ -63,8 +63,8 @@ from flwr.clientapp.typing import ClientAppCallable
 from flower_ldp import inner_gate
 from flower_ldp.clients import release
 from flower_ldp.clients.diagnostics import cause_of, log_refusal
-from flower_ldp.clients.owner import OwnerAdmission
-from flower_ldp.clients.permit import Admission, Handling, Permit
+from flower_ldp.clients.owner import OwnerAuthorizer
+from flower_ldp.clients.permit import Authorizer, Permit, ReplyTiming
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import OpenRelease, Release
 from flower_ldp.errors import RefusalError, ReleaseError, say
@@ -92,16 +92,16 @@ class LdpMod:
     train, evaluate, query : Release, optional
         How replies to these types of message are privatized. A type without a release is
         refused before the app sees the message.
-    admission : Admission, optional
+    authorizer : Authorizer, optional
         Decides, from public facts, whether a release may happen. By default the data
         owner does, by a policy file that the operator names
-        (:class:`~flower_ldp.clients.OwnerAdmission`); without a policy nothing leaves, in a
+        (:class:`~flower_ldp.clients.OwnerAuthorizer`); without a policy nothing leaves, in a
         simulation either.
     actions : mapping of str to Release, optional
         The same for types of message with an action, as ``"train.forward"``.
     acknowledged : collection of str
         Types of message whose reply is empty whatever the app does: the app takes what the
-        server sends, and nothing is released. The admission is asked for these too.
+        server sends, and nothing is released. The authorizer is asked for these too.
     rehearsal : Rehearsal, optional
         The app's work on public sample data, called before the first charge of a run; what it
         raises is public, and is answered in words.
@@ -126,7 +126,7 @@ class LdpMod:
         train: Release | None = None,
         evaluate: Release | None = None,
         query: Release | None = None,
-        admission: Admission | None = None,
+        authorizer: Authorizer | None = None,
         actions: Mapping[str, Release] | None = None,
         acknowledged: Collection[str] = (),
         rehearsal: Rehearsal | None = None,
@@ -140,7 +140,7 @@ class LdpMod:
         both = self._acknowledged & self._releases.keys()
         if both:
             raise ValueError(f"either released or acknowledged, not both: {sorted(both)}")
-        self._admission: Admission = OwnerAdmission() if admission is None else admission
+        self._authorizer: Authorizer = OwnerAuthorizer() if authorizer is None else authorizer
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer one message with a private report, an empty one, or a constant error."""
@@ -158,14 +158,14 @@ class LdpMod:
             opened = release.open_proposal(self._releases, message)
             try:
                 self._rehearsal.run(opened, message, context)
-            except RefusalError:  # without the admission its text is not told either
-                self._admission.acknowledge(message.metadata.message_type, context)
+            except RefusalError:  # without the authorizer its text is not told either
+                self._authorizer.acknowledge(message.metadata.message_type, context)
                 raise
-            permit = self._admission.admit(opened.request(message.metadata), context)
+            permit = self._authorizer.authorize(opened.request(message.metadata), context)
             with closing(permit):
-                opened, payload = opened.granted(permit), permit.stored
+                opened, payload = opened.with_permit(permit), permit.stored
                 if payload is None:  # else the message gets the report that it got before
-                    call = AppCall(permit.handling, arrived, context)
+                    call = AppCall(permit.timing, arrived, context)
                     payload = _new_report(opened, permit, call, ask)
                 return Message(opened.content(payload), reply_to=message)
         except RefusalError as refusal:
@@ -182,13 +182,13 @@ class LdpMod:
         self, message: Message, context: Context, call_next: ClientAppCallable, arrived: float
     ) -> Message:
         """Let the app take a message in, and say no more than that it came."""
-        handling = self._admission.acknowledge(message.metadata.message_type, context)
+        timing = self._authorizer.acknowledge(message.metadata.message_type, context)
 
         def taken(own: Context) -> bytes:
             release.content_of(call_next(release.for_app(message, released=False), own))
             return b""
 
-        return release.report(AppCall(handling, arrived, context).run(taken, lambda: b""), message)
+        return release.report(AppCall(timing, arrived, context).run(taken, lambda: b""), message)
 
 
 def _new_report(
@@ -197,7 +197,7 @@ def _new_report(
     """Have the app compute, and return the private report that the permit keeps."""
 
     def computed(own: Context) -> tuple[bytes, bool]:
-        return _private_report(opened, permit.handling, lambda: ask(own)), False
+        return _private_report(opened, permit.timing, lambda: ask(own)), False
 
     payload, is_last = call.run(computed, lambda: (_neutral(opened), True))
     # What ends with a failure ends with the answer, not a second later.
@@ -205,25 +205,25 @@ def _new_report(
     return payload
 
 
-def _private_report(opened: OpenRelease, handling: Handling, ask: Callable[[], Message]) -> bytes:
+def _private_report(opened: OpenRelease, timing: ReplyTiming, ask: Callable[[], Message]) -> bytes:
     try:
-        content = opened.reply(lambda: release.content_of(ask()), handling)
+        content = opened.reply(lambda: release.content_of(ask()), timing)
     except release.IncompleteError as error:
-        if handling.is_simulation:
+        if timing.is_simulation:
             raise
         say(_log, logging.ERROR, "the app failed in a part: %s", cause_of(error))
-        handling.failed()
+        timing.failed()
         content = error.content
     # What the app told numpy to do about floating-point errors must not decide what leaves.
     with np.errstate(all="ignore"), noted() as unread:
         # A fresh key for each reply: simulation resets a mod's attributes at every call.
         payload = opened.privatize(content, RandomSource.from_os())
-        if unread and handling.is_simulation:
+        if unread and timing.is_simulation:
             names = ", ".join(dict.fromkeys(unread))
             told = opened.complaint(content) or f"the app's reply cannot be read by {names}"
             raise ReleaseError(told)
     if unread:
-        handling.failed()
+        timing.failed()
     return payload
 
 
@@ -268,7 +268,7 @@ class AppCall:
 
     Parameters
     ----------
-    handling : Handling
+    timing : ReplyTiming
         The owner's word on how an answer leaves.
     arrived : float
         When the message came, by :func:`time.monotonic`.
@@ -276,7 +276,7 @@ class AppCall:
         Flower's. The app gets one of its own, of which the state is kept.
     """
 
-    handling: Handling
+    timing: ReplyTiming
     arrived: float
     context: Context
 
@@ -300,8 +300,8 @@ class AppCall:
         KeyboardInterrupt
             If that is what the app raised, or what this process got: it is being killed.
         """
-        if self.handling.answer_after is not None:
-            return self._at(self.arrived + self.handling.answer_after, compute, instead)
+        if self.timing.answer_after is not None:
+            return self._at(self.arrived + self.timing.answer_after, compute, instead)
         with kept_node_config(self.context) as given, _spare_files():
             outcome = _attempt(lambda: compute(given))
         if outcome.interrupt is not None:
@@ -337,7 +337,7 @@ class AppCall:
                 raise outcome.interrupt
             if outcome.result is None:
                 left = moment - time.monotonic()
-                if self.handling.is_simulation or left > QUIET:
+                if self.timing.is_simulation or left > QUIET:
                     self._failed(outcome.cause)
                 else:  # waited for when the process ends, so that the count is not lost
                     threading.Timer(max(0.0, left) + QUIET, self._failed, (outcome.cause,)).start()
@@ -348,11 +348,11 @@ class AppCall:
         return outcome.result
 
     def _failed(self, cause: str) -> None:
-        if self.handling.is_simulation:
+        if self.timing.is_simulation:
             say(_log, logging.ERROR, "simulation: no report leaves, the app failed: %s", cause)
             raise AppFailedError("the app failed in a simulation")
         say(_log, logging.ERROR, "the app failed; what leaves looks like any answer: %s", cause)
-        self.handling.failed()
+        self.timing.failed()
 
 
 def _attempt(compute: Callable[[], ResultT]) -> _Outcome[ResultT]:

@@ -1,4 +1,4 @@
-"""The data owner's word as the gate's admission: a policy file and a durable ledger.
+"""The data owner's word as the gate's authorizer: a policy file and a durable ledger.
 
 The operator of the client names the policy, in the node's configuration or in the
 environment (:func:`flower_ldp.policy.find_policy`); a run cannot. Each release is judged
@@ -24,7 +24,7 @@ from flwr.app import Context
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import charging
 from flower_ldp.clients.dpsgd_charging import LAST, charge_round, round_of
-from flower_ldp.clients.permit import Handling, Permit, ReleaseRequest
+from flower_ldp.clients.permit import Permit, ReleaseRequest, ReplyTiming
 from flower_ldp.errors import ConfigError, RefusalError, say
 from flower_ldp.extensions.contract import ExtensionReport
 from flower_ldp.extensions.loading import Allowed, load_extension
@@ -37,10 +37,10 @@ _log = logging.getLogger("flower_ldp")
 
 
 @dataclass(frozen=True)
-class OwnerAdmission:
+class OwnerAuthorizer:
     """Admits what the data owner's policy allows and the ledger has budget for.
 
-    The gate's own admission unless it is given another. It has nothing to set: everything
+    The gate's own authorizer unless it is given another. It has nothing to set: everything
     comes from the files that the operator names, and the name that a node had at its first
     message is the one it keeps. In a deployment a missing ledger is refused, since a lost one
     must not begin again at zero.
@@ -59,7 +59,7 @@ class OwnerAdmission:
     #: Where the policy of each node was when it was first asked for.
     _paths: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+    def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
         """Judge and charge a release.
 
         Raises
@@ -101,7 +101,7 @@ class OwnerAdmission:
         permit = charging.permit_of(policy, receipt, request, context, ledger, last)
         return permit if asked is None else asked.permit(permit)
 
-    def acknowledge(self, message_type: str, context: Context) -> Handling:
+    def acknowledge(self, message_type: str, context: Context) -> ReplyTiming:
         """Count a message that is answered without a release, as long as there may be more.
 
         Raises
@@ -113,7 +113,7 @@ class OwnerAdmission:
         account = charging.account_of(policy, context)
         with charging.ledger_refuses(), charging.ledger_of(policy) as ledger:
             ledger.count(account, "acknowledged", policy.repeats)
-        return charging.handling_of(policy, account, message_type)
+        return charging.timing_of(policy, account, message_type)
 
     def _policy(self, context: Context) -> Policy:
         """Return the node's policy; refuse another than the first that was named for the node."""

@@ -1,8 +1,8 @@
 """Whether a release may happen, and leave to send it: decided before private data is read.
 
-The gate asks its :class:`Admission` with public facts only: who asks, in which run, and
+The gate asks its :class:`Authorizer` with public facts only: who asks, in which run, and
 what the answer would cost. A refusal is a :class:`~flower_ldp.errors.RefusalError` with a
-constant code. The data owner's policy and durable ledger are such an admission.
+constant code. The data owner's policy and durable ledger are such an authorizer.
 
 An admitted request is paid for, once: the :class:`Permit` keeps the report before it
 leaves, and when the same message is delivered again (a retry, a restarted node) it gives
@@ -91,7 +91,7 @@ class ReleaseRequest:
     proposed : TrainingPlan, optional
         The server's plan, if it proposes one.
     extension : ExtensionReport, optional
-        What the proposal states of an extension, which the admission is to load.
+        What the proposal states of an extension, which the authorizer is to load.
     entries : int
         That a report of an extension is about.
     per_example : bool
@@ -115,7 +115,7 @@ class ReleaseRequest:
 
 
 @dataclass(frozen=True)
-class Handling:
+class ReplyTiming:
     """The owner's word on how the app's answer to a message leaves, whatever it is.
 
     Parameters
@@ -141,7 +141,7 @@ class Permit:
 
     Parameters
     ----------
-    handling : Handling
+    timing : ReplyTiming
         How the answer leaves.
     keep : callable
         ``keep(report, last)`` keeps a new report before it leaves; raising stops it. With ``last``
@@ -160,7 +160,7 @@ class Permit:
         The extension, ready for this message.
     """
 
-    handling: Handling
+    timing: ReplyTiming
     keep: Callable[[bytes, bool], None]
     stored: bytes | None = None
     close: Callable[[], None] = lambda: None
@@ -170,10 +170,10 @@ class Permit:
     prepared: ExtensionReport | None = None
 
 
-class Admission(Protocol):
+class Authorizer(Protocol):
     """Decides about releases, and records what they cost."""
 
-    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+    def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
         """Charge the release and return the permit for it.
 
         Raises
@@ -182,7 +182,7 @@ class Admission(Protocol):
             If it may not.
         """
 
-    def acknowledge(self, message_type: str, context: Context) -> Handling:
+    def acknowledge(self, message_type: str, context: Context) -> ReplyTiming:
         """Let a message be answered without a release: the answer holds public facts or nothing.
 
         Raises

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.accounting.ledger.charges import MOST_REPORT
 from flower_ldp.clients.diagnostics import cause_of
-from flower_ldp.clients.permit import Basis, Handling, Permit, ReleaseRequest
+from flower_ldp.clients.permit import Basis, Permit, ReleaseRequest, ReplyTiming
 from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted, say
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
@@ -92,15 +92,15 @@ class OpenRelease(ABC):
         """Return a report by the neutral law, packed: what stands for a reply without content."""
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return what the admission is asked for a message that has this metadata."""
+        """Return what the authorizer is asked for a message that has this metadata."""
         message = metadata.run_id, metadata.message_id, metadata.message_type
         return ReleaseRequest(*message, self.events, self.parameters)
 
-    def granted(self, permit: Permit) -> OpenRelease:
+    def with_permit(self, permit: Permit) -> OpenRelease:
         """Return what goes on with a permit: itself, where the permit says nothing further."""
         return self
 
-    def reply(self, ask: Callable[[], RecordDict], handling: Handling) -> RecordDict:
+    def reply(self, ask: Callable[[], RecordDict], timing: ReplyTiming) -> RecordDict:
         """Return the app's reply, asking for it; what is raised is a failure of the app's."""
         return ask()
 
@@ -156,7 +156,7 @@ class KeptRelease(OpenRelease):
         return None
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return what the admission is asked: about this part, with the question and its basis."""
+        """Return what the authorizer is asked: about this part, with the question and its basis."""
         whole = super().request(metadata)
         return replace(whole, part=self.part, memo=self.memo, basis=self.basis)
 

@@ -305,20 +305,20 @@ class OpenExtension(OpenUpdate[ExtensionReport]):
     """An accepted proposal of an extension; with a permit it has the extension too."""
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return what the admission is asked: with what it is to load."""
+        """Return what the authorizer is asked: with what it is to load."""
         asked, entries = super().request(metadata), self.layout.entries
         return replace(asked, extension=self.proposal.mechanism, entries=entries)
 
-    def granted(self, permit: Permit) -> OpenExtension:
+    def with_permit(self, permit: Permit) -> OpenExtension:
         """Return the release with the extension that was admitted.
 
         Raises
         ------
         TypeError
-            If the admission knows of no extensions.
+            If the authorizer knows of no extensions.
         """
         if permit.prepared is None:
-            raise TypeError("the admission has loaded no extension")
+            raise TypeError("the authorizer has loaded no extension")
         return replace(self, proposal=replace(self.proposal, mechanism=permit.prepared))
 
     def check_form(self, report: bytes) -> None:

@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.bounds import check_in
 from flower_ldp.clients import charging
-from flower_ldp.clients.handover import Data, by_group
 from flower_ldp.clients.keys import locked_key
 from flower_ldp.clients.permit import canonical
+from flower_ldp.clients.session import Data, by_group
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms.embeddings import double_at_most
 from flower_ldp.mechanisms.example_sums import ExampleCounts, ExampleMean

@@ -16,7 +16,7 @@ from its claim: gradients only if it is ``conditional``, labels unless it is ``p
 frozen altogether. How the labels are used under ``dp`` is the party's own promise. A bottom that
 takes gradients answers only a run that is at its step.
 
-Nothing is answered without the admission: it is asked for introductions and empty answers too. An
+Nothing is answered without the authorizer: it is asked for introductions and empty answers too. An
 answer that takes something in is empty whether that went well or not, and the party's step is then
 the one that was asked for. Malformed messages are refused beforehand, by public facts.
 
@@ -44,8 +44,8 @@ from numpy.typing import NDArray
 from flower_ldp.clients import split_embedding as embedding
 from flower_ldp.clients.diagnostics import cause_of, log_refusal
 from flower_ldp.clients.ldp_mod import LdpMod, kept_node_config
-from flower_ldp.clients.owner import OwnerAdmission
-from flower_ldp.clients.permit import Admission
+from flower_ldp.clients.owner import OwnerAuthorizer
+from flower_ldp.clients.permit import Authorizer
 from flower_ldp.clients.release import IncompleteError, constant, failed, open_array, report
 from flower_ldp.clients.split_embedding import EMBEDDING_KEY, EmbeddingRelease, Party
 from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted, say
@@ -188,7 +188,7 @@ _AT_STEP = (*_RELEASED, wire.BACKWARD)
 def split_client_app(
     load: Callable[[Context], Party],
     *,
-    admission: Admission | None = None,
+    authorizer: Authorizer | None = None,
     mods: Sequence[Mod] = (),
 ) -> ClientApp:
     """Return the app of a feature party.
@@ -200,7 +200,7 @@ def split_client_app(
         in a process of its own. It reads what is public, ids, claim and weights, since the server
         is told if it fails (``FAILED``): without the ids there is nothing that an answer could
         be about. Features wait until ``embed`` asks for them.
-    admission : Admission, optional
+    authorizer : Authorizer, optional
         As for the gate: by default the data owner's policy and ledger.
     mods : sequence of Mod
         Mods around all of it. They see only what leaves.
@@ -209,7 +209,7 @@ def split_client_app(
     -------
     ClientApp
     """
-    asked = OwnerAdmission() if admission is None else admission
+    asked = OwnerAuthorizer() if authorizer is None else authorizer
 
     def answer(message: Message, context: Context) -> Message:
         try:
@@ -234,12 +234,12 @@ def split_client_app(
 
 
 def _answer(
-    load: Callable[[Context], Party], admission: Admission, message: Message, context: Context
+    load: Callable[[Context], Party], authorizer: Authorizer, message: Message, context: Context
 ) -> Message:
     """Answer one message; raise what public facts refuse."""
     kind = message.metadata.message_type
     if kind == wire.ALIGN:
-        admission.acknowledge(kind, context)
+        authorizer.acknowledge(kind, context)
     try:
         with kept_node_config(context) as given:
             party = load(given)
@@ -260,7 +260,7 @@ def _answer(
     elif kind in taken_in:
         act, step = _TASKS[kind](party, message.content)
     releases = dict.fromkeys(_RELEASED, EmbeddingRelease(party))
-    gate = LdpMod(admission=admission, actions=releases, acknowledged=taken_in)
+    gate = LdpMod(authorizer=authorizer, actions=releases, acknowledged=taken_in)
 
     def app(asked: Message, _: Context) -> Message:
         return Message(act() or RecordDict(), reply_to=asked)

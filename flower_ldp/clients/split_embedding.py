@@ -1,7 +1,7 @@
 """Embeddings on the client: a block of records goes in, their randomized embeddings come out.
 
 The release is opened from public facts: the proposal, the ids, how the bottom came to be. The
-party's :class:`~flower_ldp.mechanisms.BottomClaim` decides under which names the cost goes on
+party's :class:`~flower_ldp.mechanisms.BottomModelClaim` decides under which names the cost goes on
 the ledger. The report of a block is kept under the proposal, the digest of the bottom's weights
 and, where it takes gradients, its step: while the bottom is unchanged, a block is drawn for once
 and given again, at no charge, in every epoch, run and process after that.
@@ -26,7 +26,7 @@ from flower_ldp.clients import release
 from flower_ldp.clients.permit import Basis, canonical
 from flower_ldp.clients.release import KeptRelease, Release
 from flower_ldp.errors import RefusalError, WireError, quoted
-from flower_ldp.mechanisms.embeddings import BottomClaim
+from flower_ldp.mechanisms.embeddings import BottomModelClaim
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.privacy import PrivacyEvent
@@ -105,7 +105,7 @@ class Party(ABC):
     #: Public, and different for each party.
     name: str
     #: How the bottom came to be.
-    claim: BottomClaim
+    claim: BottomModelClaim
     #: The ids of the party's records.
     tables: RecordTables
     #: Name of the last step that the bottom has made; empty before the first.
@@ -200,7 +200,7 @@ class OpenEmbedding(KeptRelease):
         Digest of how the party's tables are cut into blocks.
     bottom : str
         Digest of the bottom's weights.
-    claim : BottomClaim
+    claim : BottomModelClaim
         How the bottom came to be.
     step : str
         Where a bottom that takes gradients stands. It belongs to the question: a bottom that a
@@ -210,7 +210,7 @@ class OpenEmbedding(KeptRelease):
     proposal: wire.EmbeddingProposal
     layout: str
     bottom: str
-    claim: BottomClaim
+    claim: BottomModelClaim
     step: str = ""
 
     @property

@@ -15,9 +15,9 @@ from types import MappingProxyType
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import Mechanism, UpdateMechanism
 from flower_ldp.mechanisms.codebook import CodebookResponse
-from flower_ldp.mechanisms.codeword import Codeword, CodewordPlan, NamedCodeword
+from flower_ldp.mechanisms.codeword import Codeword, CodewordPlan, CodewordReport
 from flower_ldp.mechanisms.embeddings import (
-    BottomClaim,
+    BottomModelClaim,
     CodebookEmbedding,
     UnaryEncoding,
     best_accuracy,
@@ -42,12 +42,13 @@ from flower_ldp.mechanisms.training_plan import TrainingPlan
 __all__ = [
     "MECHANISMS",
     "BinaryResponse",
-    "BottomClaim",
+    "BottomModelClaim",
     "BoundedMean",
     "CodebookEmbedding",
     "CodebookResponse",
     "Codeword",
     "CodewordPlan",
+    "CodewordReport",
     "ExampleCounts",
     "ExampleMean",
     "Gaussian",
@@ -56,7 +57,6 @@ __all__ = [
     "LaplacePlan",
     "MagRR",
     "Mechanism",
-    "NamedCodeword",
     "NoProtectionWarning",
     "RRWithPrior",
     "RandomSource",

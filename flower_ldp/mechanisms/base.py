@@ -38,8 +38,8 @@ of .89, .73, .48 and .27 gave 93, 88, 72 and 40 %; .66 with 10,000 clients at an
 64 %; and LeNet-5 with 100 clients at 8, whose cosine is .11, learns nothing.
 
 **Noise.** Reports that say nothing of an update are uniform, and the square length of their sum has
-a known mean and variance (:class:`PureNoise`). So the sum itself tells whether it is more than
-noise, at no cost in privacy: it is post-processing.
+a known mean and variance (:class:`NullDistribution`). So the sum itself tells whether it is more
+than noise, at no cost in privacy: it is post-processing.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True)
-class PureNoise:
+class NullDistribution:
     r"""The square length of a sum of uniform reports, whose products are uncorrelated.
 
     With N reports :math:`e_i` of square length l the sum S has
@@ -380,11 +380,11 @@ class UpdatePlan(ABC):
 
     @property
     @abstractmethod
-    def pure_noise(self) -> PureNoise:
+    def null_distribution(self) -> NullDistribution:
         """The law of a sum of reports that say nothing."""
 
     @property
-    def lean(self) -> float:
+    def bias(self) -> float:
         """What reports of a whole run lean away, in square length over what lies along."""
         return 0.0
 
@@ -398,10 +398,10 @@ def signal_of(cosine: float) -> float:
     return cosine**2 / (1.0 - cosine**2)
 
 
-def cosine_of(signal: float, lean: float = 0.0) -> float:
+def cosine_of(signal: float, bias: float = 0.0) -> float:
     """Return the cosine that a signal x has, sqrt(x / (1 + x)) if it leans nowhere; 0 for none."""
     signal = max(signal, 0.0)
-    return math.sqrt(signal / (1.0 + signal * (1.0 + lean)))
+    return math.sqrt(signal / (1.0 + signal * (1.0 + bias)))
 
 
 def run_cosine(plan: UpdatePlan, reports: int) -> float:
@@ -414,4 +414,4 @@ def run_cosine(plan: UpdatePlan, reports: int) -> float:
     reports : int
         Of all rounds together; at least 0.
     """
-    return cosine_of(reports * plan.efficiency / plan.dimension, plan.lean)
+    return cosine_of(reports * plan.efficiency / plan.dimension, plan.bias)

@@ -221,7 +221,7 @@ class CodebookResponse(Mechanism[object, Any]):
         Returns
         -------
         ndarray of float64, shape (m,)
-            On the simplex. No prior enters: :func:`~flower_ldp.mechanisms.codebook.unfold`
+            On the simplex. No prior enters: :func:`~flower_ldp.mechanisms.codebook.em_estimate`
             takes one.
 
         Raises
@@ -268,7 +268,7 @@ def maximum_likelihood(counts: ArrayLike, epsilon: float) -> Floats:
     return np.asarray(shares / shares.sum())
 
 
-def unfold(
+def em_estimate(
     counts: ArrayLike,
     epsilon: float,
     prior: ArrayLike,

@@ -98,7 +98,7 @@ from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import WireError
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms import hadamard
-from flower_ldp.mechanisms.base import REPORT_VERSION, PureNoise, UpdateMechanism, UpdatePlan
+from flower_ldp.mechanisms.base import REPORT_VERSION, NullDistribution, UpdateMechanism, UpdatePlan
 from flower_ldp.mechanisms.inputs import note, over_largest, read_vector
 from flower_ldp.mechanisms.random import COIN_BITS, EXP_BITS, Floats, RandomSource, exp_lower
 
@@ -207,7 +207,7 @@ class CodewordPlan(UpdatePlan):
         return self.dimension * square / (self.dimension / self.order - square)
 
     @property
-    def lean(self) -> float:
+    def bias(self) -> float:
         """What the reports of a whole run lean away, in square length over what lies along.
 
         0 for one block: that averages out as each round has codes of its own.
@@ -231,12 +231,12 @@ class CodewordPlan(UpdatePlan):
             return 0.0
         noise = self.dimension / (reports * self.efficiency)
         mean = _mean_of_largest(self.order, self.favoured)
-        lean = self.dimension / (self.favoured * mean**2) - 1.0
-        structure = (1.0 - 1.0 / reports) / self.rotations * max(lean, 0.0)
-        return 1.0 / math.sqrt(1.0 + noise + structure + (1.0 - 1.0 / reports) * self.lean)
+        spread = self.dimension / (self.favoured * mean**2) - 1.0
+        structure = (1.0 - 1.0 / reports) / self.rotations * max(spread, 0.0)
+        return 1.0 / math.sqrt(1.0 + noise + structure + (1.0 - 1.0 / reports) * self.bias)
 
     @property
-    def pure_noise(self) -> PureNoise:
+    def null_distribution(self) -> NullDistribution:
         """The law of a sum of uniform codewords: l = d/n, and q = d/n^2 whatever the codes are.
 
         Rows of Hadamard's matrix over sqrt(n), cut to d columns, are a matrix A with orthonormal
@@ -246,7 +246,7 @@ class CodewordPlan(UpdatePlan):
         last = self.dimension - (self.blocks - 1) * self.block_size
         squares = ((self.blocks - 1) * self.block_size**2 + last**2) / self.blocks
         mean = self.dimension / self.order
-        return PureNoise(
+        return NullDistribution(
             mean,
             self.dimension / self.order**2,
             square_spread=max(squares / self.block_order**2 - mean**2, 0.0),
@@ -379,7 +379,7 @@ def _nearer(size: int, cosines: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class NamedCodeword:
+class CodewordReport:
     """A report: which code, which row of it, and its sign.
 
     Parameters
@@ -400,7 +400,7 @@ class NamedCodeword:
     sign: int
 
 
-def check_report(report: NamedCodeword, plan: CodewordPlan) -> None:
+def check_report(report: CodewordReport, plan: CodewordPlan) -> None:
     """Raise ValueError unless a report names a codeword of the plan's codes."""
     right = 0 <= report.rotation < plan.rotations and 0 <= report.row < plan.order
     if not (right and report.sign in (-1, 1) and report.order == plan.order):
@@ -479,7 +479,7 @@ class Codeword(UpdateMechanism):
 
     def randomize(
         self, value: object, rng: RandomSource, dimension: int | None = None
-    ) -> NamedCodeword:
+    ) -> CodewordReport:
         """Return a private report of an update.
 
         Parameters
@@ -507,20 +507,20 @@ class Codeword(UpdateMechanism):
         favoured = hadamard.favoured_of(products, plan.favoured, rng.below(plan.codewords))
         is_favoured = rng.bits(COIN_BITS) < plan.weight
         position = hadamard.draw(favoured, plan.codewords, rng, inside=is_favoured)
-        return NamedCodeword(plan.order, rotation, position >> 1, 1 - 2 * (position & 1))
+        return CodewordReport(plan.order, rotation, position >> 1, 1 - 2 * (position & 1))
 
     def report_length(self, dimension: int) -> int:
         """Return the number of bytes of every report of an update of ``dimension`` entries."""
         return self.plan(dimension).report_bytes
 
-    def encode(self, report: NamedCodeword, dimension: int) -> bytes:
+    def encode(self, report: CodewordReport, dimension: int) -> bytes:
         """Return the bytes of a report."""
         plan = self.plan(dimension)
         check_report(report, plan)
         number = report.rotation * plan.codewords + 2 * report.row + (report.sign < 0)
         return bytes((REPORT_VERSION,)) + number.to_bytes(plan.report_bytes - 1, "big")
 
-    def decode(self, data: bytes, dimension: int) -> NamedCodeword:
+    def decode(self, data: bytes, dimension: int) -> CodewordReport:
         """Decode a report, strictly.
 
         Raises
@@ -534,9 +534,11 @@ class Codeword(UpdateMechanism):
         if number >= plan.rotations * plan.codewords:
             raise WireError("range", f"{number} names none of the codewords")
         rotation, position = divmod(number, plan.codewords)
-        return NamedCodeword(plan.order, rotation, position >> 1, -1 if position & 1 else 1)
+        return CodewordReport(plan.order, rotation, position >> 1, -1 if position & 1 else 1)
 
-    def log_prob(self, report: NamedCodeword, value: object, dimension: int | None = None) -> float:
+    def log_prob(
+        self, report: CodewordReport, value: object, dimension: int | None = None
+    ) -> float:
         """Return log P(report | value) by a full sort, roundings of the weights included.
 
         Raises
@@ -557,18 +559,18 @@ class Codeword(UpdateMechanism):
         below = (plan.favoured * rest * plan.codewords * plan.rotations) << COIN_BITS
         return math.log(weight / below)  # of integers: rounded once
 
-    def total(self, reports: Iterable[NamedCodeword], dimension: int) -> Floats:
+    def total(self, reports: Iterable[CodewordReport], dimension: int) -> Floats:
         """Return the sum of the named unit vectors, shape (d,): a transform for each code.
 
         Parameters
         ----------
-        reports : iterable of NamedCodeword
+        reports : iterable of CodewordReport
             One per client.
         dimension : int
             d.
         """
         plan = self.plan(dimension)
-        named: dict[int, list[NamedCodeword]] = {}
+        named: dict[int, list[CodewordReport]] = {}
         for report in reports:
             check_report(report, plan)
             named.setdefault(report.rotation, []).append(report)
@@ -583,7 +585,7 @@ class Codeword(UpdateMechanism):
             found += rows[:, : plan.block_size].ravel()[:dimension]
         return found / math.sqrt(plan.block_order)
 
-    def estimate(self, reports: Iterable[NamedCodeword], dimension: int) -> Floats:
+    def estimate(self, reports: Iterable[CodewordReport], dimension: int) -> Floats:
         """Return an estimate of the mean direction ``u / |u|`` of the clients.
 
         Of one block, unbiased for directions in no relation to the codes. Of several it leans to
@@ -591,7 +593,7 @@ class Codeword(UpdateMechanism):
 
         Parameters
         ----------
-        reports : iterable of NamedCodeword
+        reports : iterable of CodewordReport
             One per client.
         dimension : int
             d.

@@ -437,7 +437,7 @@ TRAINING = "bottom_training"
 
 
 @dataclass(frozen=True)
-class BottomClaim:
+class BottomModelClaim:
     """What a party declares about its bottom model.
 
     Parameters

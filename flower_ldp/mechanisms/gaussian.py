@@ -459,7 +459,7 @@ class GaussianPlan(base.UpdatePlan):
         return self.length**2
 
     @property
-    def pure_noise(self) -> base.PureNoise:
+    def null_distribution(self) -> base.NullDistribution:
         """The law of a sum of noise: l = d s^2 and q = d s^4 for d entries of variance s^2."""
         square = self.noise_per_step
-        return base.PureNoise(self.dimension * square, self.dimension * square**2)
+        return base.NullDistribution(self.dimension * square, self.dimension * square**2)

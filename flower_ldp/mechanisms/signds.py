@@ -48,7 +48,7 @@ from numpy.typing import NDArray
 from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms import signds_size
-from flower_ldp.mechanisms.base import Mechanism, PureNoise, UpdatePlan
+from flower_ldp.mechanisms.base import Mechanism, NullDistribution, UpdatePlan
 from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource, uniform_subset
 from flower_ldp.mechanisms.subset_code import encoded_length
@@ -417,11 +417,11 @@ class SelectionPlan(UpdatePlan):
         return math.sqrt(gained / (1.0 + gained / self._along))
 
     @property
-    def pure_noise(self) -> PureNoise:
+    def null_distribution(self) -> NullDistribution:
         """The law of a sum of uniform selections: l = h, and q the mean square of an overlap."""
         h, share = self.dim_out, self.dim_out / self.dimension
         spread = h * share * (1.0 - share) * (self.dimension - h) / max(self.dimension - 1, 1)
-        return PureNoise(h, spread + (h * share) ** 2, self._along)
+        return NullDistribution(h, spread + (h * share) ** 2, self._along)
 
     @property
     def _along(self) -> float:

@@ -1,7 +1,7 @@
 """The node's gates: what the owner's list of apps lets in, and which reports leave.
 
 All three are Flower mods. :class:`PinnedGate` stands before the gate that ``--ldp-gate`` names,
-:class:`PaidReports` is the gate of ``--ldp-gate reports``, and :class:`WellFormed` wraps that of
+:class:`PaidReports` is the gate of ``--ldp-gate reports``, and :class:`FormatChecked` wraps that of
 ``--ldp-gate privatize``.
 
 **The owner's word on apps: which may run here, and which claims may rest on one.**
@@ -42,7 +42,7 @@ the ledger can seal a report that it made up, of the form and the length of an h
 is a few hundred bytes of SignDS, but a byte for every weight of the Gaussian mechanism: a whole
 model, roughly. To trust the app for nothing, privatize in the SuperNode's process (the default).
 
-**Where the node privatizes**, :class:`WellFormed` looks once more at what its gate has made.
+**Where the node privatizes**, :class:`FormatChecked` looks once more at what its gate has made.
 """
 
 import json
@@ -57,7 +57,7 @@ from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from flower_ldp import refusals
 from flower_ldp.apps import this_environment
-from flower_ldp.clients import RELEASES, AccuracyRelease, DPSGDRelease, OwnerAdmission, release
+from flower_ldp.clients import RELEASES, AccuracyRelease, DPSGDRelease, OwnerAuthorizer, release
 from flower_ldp.clients.charging import policy_of
 from flower_ldp.clients.diagnostics import cause_of, cut_middle
 from flower_ldp.clients.permit import Permit, ReleaseRequest
@@ -304,7 +304,7 @@ class PaidReports:
 
     releases: Mapping[str, Release] = field(default_factory=lambda: RELEASES)
     #: One for all messages: the policy that was named first stays the only one.
-    admission: OwnerAdmission = field(default_factory=OwnerAdmission, init=False)
+    authorizer: OwnerAuthorizer = field(default_factory=OwnerAuthorizer, init=False)
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer with the sealed report, or with a constant error."""
@@ -320,7 +320,7 @@ class PaidReports:
         request = opened.request(message.metadata)
         # First the charge: if the app was refused, so is this, with the same constant.
         with closing(self._permit(request, context)) as permit:
-            going_on = opened.granted(permit)
+            going_on = opened.with_permit(permit)
             content = going_on.content(self._settled(permit, going_on))
         if replied is not None and replied != content:
             _log.warning("the app's reply is not what the ledger holds, which leaves in its place")
@@ -337,9 +337,9 @@ class PaidReports:
                 return stored
             except WireError as error:
                 _log.error("the ledger holds what is no report: %s", error)
-        if permit.handling.is_simulation:
+        if permit.timing.is_simulation:
             raise ReleaseError("simulation: the app failed, or did not charge its report")
-        permit.handling.failed()
+        permit.timing.failed()
         payload = opened.neutral(RandomSource.from_os())
         if stored is None:
             # What ends with the answer does so for messages that are underway, too.
@@ -352,11 +352,11 @@ class PaidReports:
         An app that is killed would be seen by its refusal otherwise. Nothing that it drew has left.
         """
         try:
-            return self.admission.admit(request, context)
+            return self.authorizer.authorize(request, context)
         except RefusalError as refusal:
             if refusal.code != refusals.REFUSED_REPEAT:
                 raise
-        return self.admission.resume(request, context)
+        return self.authorizer.resume(request, context)
 
 
 def without_report(message: Message, error: Exception) -> Message:
@@ -385,7 +385,7 @@ def report_of(content: RecordDict) -> bytes:
 
 
 @dataclass(frozen=True)
-class WellFormed:
+class FormatChecked:
     """A gate whose answers are looked at once more before they leave.
 
     Parameters

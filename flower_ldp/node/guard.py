@@ -13,8 +13,8 @@ another message, with an identity of its own, which the SuperNode handles in the
 A gate is a mod: ``gate(message, context, call_next)`` admits the message, calls the app, and turns
 the app's reply into what may leave. Here the app is another process, and its reply comes later and
 from elsewhere. So the gate runs in a thread of its own that stops where it calls the app
-(:class:`HeldMessage`). A gate with a fixed moment to answer does not wait longer than that for the
-app: then the answer is there before a reply, and leaves.
+(:class:`PendingMessage`). A gate with a fixed moment to answer does not wait longer than that for
+the app: then the answer is there before a reply, and leaves.
 """
 
 import logging
@@ -55,7 +55,7 @@ class _Outgoing:
 
 
 @dataclass(eq=False, repr=False)
-class HeldMessage:
+class PendingMessage:
     """A message that the gate judges now, and whose reply it judges later.
 
     Parameters
@@ -86,7 +86,7 @@ class HeldMessage:
     _reply: Future[Message | None] = field(init=False, default_factory=Future)
     _answer: Future[Message] = field(init=False, default_factory=Future)
 
-    def admit(self) -> Message | None:
+    def authorize(self) -> Message | None:
         """Let the gate judge the message; return its answer, or None if the app is to see it."""
         threading.Thread(target=self._run, name="flower-ldp-gate", daemon=True).start()
         wait((self._asks, self._answer), return_when=FIRST_COMPLETED)
@@ -155,7 +155,7 @@ class Guard:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     # Answers leave one at a time: at a fixed moment it is the gate's thread that sends.
     _sending: threading.Lock = field(init=False, default_factory=threading.Lock)
-    _open: dict[str, HeldMessage] = field(init=False, default_factory=dict)
+    _open: dict[str, PendingMessage] = field(init=False, default_factory=dict)
     # The server's identities of messages by those that the app knows.
     _originals: dict[str, str] = field(init=False, default_factory=dict)
     _incoming: dict[str, bytes] = field(init=False, default_factory=dict)
@@ -193,10 +193,10 @@ class Guard:
             node, config = self.inner.node_id, dict(self.node_config)
             context = Context(run_id, node, config, RecordDict(), {})
             due = partial(self._due, message_id)
-            held = HeldMessage(self.gate, whole, context, due, since, size)
+            held = PendingMessage(self.gate, whole, context, due, since, size)
             with self._lock:  # before the gate calls the app, since it may answer by itself then
                 self._open[message_id] = held
-            answer = held.admit()
+            answer = held.authorize()
             if answer is not None:
                 self._take(message_id)
                 self.inner.confirm_message_received(run_id, message_id)
@@ -219,7 +219,7 @@ class Guard:
         self.opened(message, partial(self.is_open, message.metadata.message_id))
         return message, tree
 
-    def _take(self, message_id: str) -> HeldMessage | None:
+    def _take(self, message_id: str) -> PendingMessage | None:
         """Return a message and close it; None if it has an answer."""
         with self._lock:
             return self._open.pop(message_id, None)
@@ -284,14 +284,14 @@ class Guard:
         for one in left:
             self._answer_without(one)
 
-    def _answer_without(self, held: HeldMessage) -> None:
+    def _answer_without(self, held: PendingMessage) -> None:
         """Answer for an app that gave no reply."""
         try:
             self._answer(held, None)
         except Exception:
             _log.exception("a message stays without an answer")
 
-    def _answer(self, held: HeldMessage, reply: Message | None) -> None:
+    def _answer(self, held: PendingMessage, reply: Message | None) -> None:
         """Send the answer when it may leave."""
         try:
             answer = held.finish(reply)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from flwr.app import Context
 
-from flower_ldp.clients import OwnerAdmission, ReleaseRequest
+from flower_ldp.clients import OwnerAuthorizer, ReleaseRequest
 from flower_ldp.clients.charging import policy_of
 from flower_ldp.clients.keys import own_key
 from flower_ldp.clients.permit import Permit
@@ -30,19 +30,19 @@ _CODE = 32  # bytes
 KEY_SUFFIX = "-mark-key"
 
 
-class MarkedAdmission(OwnerAdmission):
-    """The owner's admission; the stored reports bear the node's mark."""
+class MarkedAuthorizer(OwnerAuthorizer):
+    """The owner's authorizer; the stored reports bear the node's mark."""
 
-    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+    def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
         """Charge a release; a stored report is only given again with its mark.
 
         Raises
         ------
         RefusalError
             With ``REFUSED_LEDGER`` if the key cannot be used, before anything is charged, or if
-            a stored report bears no mark; else as the admission does.
+            a stored report bears no mark; else as the authorizer does.
         """
-        return _with_marks(super().admit, request, context)
+        return _with_marks(super().authorize, request, context)
 
     def resume(self, request: ReleaseRequest, context: Context) -> Permit:
         """Go on with a charge that has no report; what is kept bears the mark too."""

@@ -24,9 +24,9 @@ from flower_ldp.extensions.loading import never_load
 from flower_ldp.node import PROGRAM, FlowerChanged, channel, stop
 from flower_ldp.node.calls import LONGEST_OBJECT, AppCalls, watch_own_user
 from flower_ldp.node.channel import Channel, NodeConfig, Opened, Setup
-from flower_ldp.node.gates import PaidReports, PinnedGate, WellFormed, fixed_moment, listed_apps
+from flower_ldp.node.gates import FormatChecked, PaidReports, PinnedGate, fixed_moment, listed_apps
 from flower_ldp.node.guard import Guard
-from flower_ldp.node.marks import KEY_SUFFIX, MarkedAdmission
+from flower_ldp.node.marks import KEY_SUFFIX, MarkedAuthorizer
 from flower_ldp.node.received import ReceivedApps
 from flower_ldp.node.sandbox.view import SandboxMissing
 from flower_ldp.policy import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY, find_policy
@@ -222,7 +222,7 @@ def named_gate(name: str) -> Mod:
     """
     if name == "privatize":
         train, evaluate = RELEASES["train"], RELEASES["evaluate"]
-        return WellFormed(LdpMod(train=train, evaluate=evaluate, admission=MarkedAdmission()))
+        return FormatChecked(LdpMod(train=train, evaluate=evaluate, authorizer=MarkedAuthorizer()))
     if name == "reports":
         return PaidReports()
     if ":" not in name:

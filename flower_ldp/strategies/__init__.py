@@ -1,6 +1,6 @@
 """Server side: Flower strategies that learn from private reports."""
 
-from flower_ldp.strategies.deadlines import NodesGone, patient_grid
+from flower_ldp.strategies.deadlines import NodesUnavailableError, grid_with_deadlines
 from flower_ldp.strategies.dpsgd import DPSGDStrategy
 from flower_ldp.strategies.evaluation import (
     BestModel,
@@ -75,7 +75,7 @@ __all__ = [
     "LearnedStep",
     "LocalExchange",
     "Momentum",
-    "NodesGone",
+    "NodesUnavailableError",
     "NoisyLabels",
     "PartyError",
     "ProtectedEvalStrategy",
@@ -92,8 +92,8 @@ __all__ = [
     "UntrustedScoreWarning",
     "Yogi",
     "confidence_codebook",
+    "grid_with_deadlines",
     "kmeans_codebook",
-    "patient_grid",
     "score_trust",
     "warn_if_near_uniform",
 ]

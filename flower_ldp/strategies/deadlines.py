@@ -11,8 +11,8 @@ objects that may be named very often, or be none. One that it should not build c
 
 Flower's strategies wait for nodes without a limit: they ask the grid for its nodes once a
 second until there are enough. And they wait past a round's ``timeout`` for the rest of a reply
-that has begun to come. :func:`patient_grid` wraps the grid of any strategy so that both end.
-The strategies of this package do it themselves, by :class:`PatientStrategy`.
+that has begun to come. :func:`grid_with_deadlines` wraps the grid of any strategy so that both end.
+The strategies of this package do it themselves, by :class:`StrategyWithDeadlines`.
 """
 
 import math
@@ -191,11 +191,11 @@ class _Replies:
             self._answers.put((group, error))
 
 
-class NodesGone(RuntimeError):  # noqa: N818  # a state of the federation
+class NodesUnavailableError(RuntimeError):  # a state of the federation
     """Too few nodes were there for too long."""
 
 
-def patient_grid(
+def grid_with_deadlines(
     grid: Grid, wait_seconds: float = WAIT_SECONDS, *, clock: Callable[[], float] = time.monotonic
 ) -> Grid:
     """Return the same grid, except that waiting ends.
@@ -213,7 +213,7 @@ def patient_grid(
     Returns
     -------
     Grid
-        Its ``get_node_ids`` raises :class:`NodesGone` if it is still being asked
+        Its ``get_node_ids`` raises :class:`NodesUnavailableError` if it is still being asked
         ``wait_seconds`` after it was first asked, and nothing was sent in between. Its
         ``send_and_receive`` returns at its timeout what is there by then.
 
@@ -225,15 +225,15 @@ def patient_grid(
     Examples
     --------
     >>> def main(grid, context):
-    ...     strategy.start(patient_grid(grid, wait_seconds=300), arrays, timeout=600)
+    ...     strategy.start(grid_with_deadlines(grid, wait_seconds=300), arrays, timeout=600)
     """
     check_in("(0, inf)", "wait_seconds", wait_seconds)
-    if isinstance(grid, _PatientGrid):
+    if isinstance(grid, _GridWithDeadlines):
         return grid
-    return cast(Grid, _PatientGrid(grid, wait_seconds, clock))
+    return cast(Grid, _GridWithDeadlines(grid, wait_seconds, clock))
 
 
-class PatientStrategy(Strategy):
+class StrategyWithDeadlines(Strategy):
     """A strategy that learns of a run before its first round, and whose waiting ends."""
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
@@ -255,7 +255,7 @@ class PatientStrategy(Strategy):
         ----------
         grid : Grid
             As the server app gets it. Nodes may be too few for an hour; pass
-            ``patient_grid(grid, wait_seconds)`` for another time.
+            ``grid_with_deadlines(grid, wait_seconds)`` for another time.
         initial_arrays : ArrayRecord
             The model before the first round.
         num_rounds : int
@@ -274,14 +274,14 @@ class PatientStrategy(Strategy):
 
         Raises
         ------
-        NodesGone
+        NodesUnavailableError
             If too few nodes were there for too long.
         RunStopped
             If nothing was learned: no round gave a model, because every client refused, failed or
             has no gate; or, where clients fail or have no gate, before the last round.
         """
-        patient = patient_grid(grid)
-        asked = cast(_PatientGrid, patient).asked
+        patient = grid_with_deadlines(grid)
+        asked = cast(_GridWithDeadlines, patient).asked
         asked.clear()
         self.expect(num_rounds, initial_arrays)
         options = timeout, train_config, evaluate_config, evaluate_fn
@@ -290,7 +290,7 @@ class PatientStrategy(Strategy):
         return result
 
 
-class _PatientGrid:
+class _GridWithDeadlines:
     """Passes everything on; Flower's Grid has methods that differ between its releases."""
 
     def __init__(self, grid: Grid, wait_seconds: float, clock: Callable[[], float]) -> None:
@@ -310,7 +310,7 @@ class _PatientGrid:
         if self._asked_first is None:
             self._asked_first = now
         elif now - self._asked_first > self._wait_seconds:
-            raise NodesGone(
+            raise NodesUnavailableError(
                 f"waited {now - self._asked_first:.0f} s for nodes: {len(nodes)} are there, "
                 "and the strategy wants more"
             )

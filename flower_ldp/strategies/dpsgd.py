@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from flower_ldp.bounds import check_in, must_be
 from flower_ldp.errors import WireError, quoted
-from flower_ldp.strategies.deadlines import PatientStrategy
-from flower_ldp.strategies.replies import Complaints, Metrics, ReplyFilter, stop_if_in_vain
+from flower_ldp.strategies.deadlines import StrategyWithDeadlines
+from flower_ldp.strategies.replies import Metrics, OnceLogger, ReplyValidator, raise_if_unproductive
 
 _log = logging.getLogger("flwr")
 #: Bytes that an array's form takes beside its entries.
@@ -23,7 +23,7 @@ _MOST_HEADER = 4_096
 _FARTHEST = 64.0
 
 
-class DPSGDStrategy(PatientStrategy):
+class DPSGDStrategy(StrategyWithDeadlines):
     """Any of Flower's strategies over clients that train by DP-SGD.
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with
@@ -76,13 +76,13 @@ class DPSGDStrategy(PatientStrategy):
         self.weights = None if weights is None else dict(weights)
         self.accuracy_key = accuracy_key
         self._weighted_by: str = getattr(strategy, "weighted_by_key", "num-examples")
-        self._complaints = Complaints()
+        self._complaints = OnceLogger()
         self._sent: Mapping[str, NDArray[Any]] = {}
         self._asked: list[int] = []
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Learn of a run that begins."""
-        self._complaints = Complaints()
+        self._complaints = OnceLogger()
 
     def summary(self) -> None:
         """Log how clients are weighed, then the wrapped strategy's summary."""
@@ -147,7 +147,7 @@ class DPSGDStrategy(PatientStrategy):
         read: Callable[[RecordDict], RecordDict],
     ) -> tuple[list[Message], Metrics]:
         """Return the good replies with this server's weights, and the counts of all."""
-        judge = ReplyFilter(self._asked, self._complaints)
+        judge = ReplyValidator(self._asked, self._complaints)
 
         def weighed(reply: Message) -> Message:
             content = read(reply.content)
@@ -157,7 +157,7 @@ class DPSGDStrategy(PatientStrategy):
             return reply
 
         good = list(judge.read(replies, weighed))
-        stop_if_in_vain(judge, server_round)
+        raise_if_unproductive(judge, server_round)
         return good, judge.metrics()
 
     def _trained(self, content: RecordDict) -> RecordDict:

@@ -33,10 +33,10 @@ from flower_ldp.mechanisms.laplace import Laplace, project_to_simplex
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.strategies import evaluation_scores as scores
-from flower_ldp.strategies.deadlines import PatientStrategy
-from flower_ldp.strategies.replies import Metrics, ReplyFilter
-from flower_ldp.strategies.rounds import Health, HealthMonitor, Proposals, Round, SpendingReport
-from flower_ldp.strategies.sampling import ClientPool, find_turn, pool_of
+from flower_ldp.strategies.deadlines import StrategyWithDeadlines
+from flower_ldp.strategies.replies import Metrics, ReplyValidator
+from flower_ldp.strategies.rounds import Health, HealthMonitor, Round, SpendingLog, SpendingReport
+from flower_ldp.strategies.sampling import ClientPool, pool_of, sample_round
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
 from flower_ldp.wire.proposal import health_events
 
@@ -132,7 +132,7 @@ class _Evaluation(Round):
     proposal: EvalProposal
 
 
-class ProtectedEvalStrategy(PatientStrategy):
+class ProtectedEvalStrategy(StrategyWithDeadlines):
     """Any strategy, with an evaluate phase of private predictions.
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with ``evaluate`` set to a
@@ -218,7 +218,7 @@ class ProtectedEvalStrategy(PatientStrategy):
         self._pool = pool_of(answers_per_client)
         # One account with the training, so that totals are those of each client.
         shared = getattr(strategy, "proposals", None)
-        self.proposals = shared if isinstance(shared, Proposals) else Proposals()
+        self.proposals = shared if isinstance(shared, SpendingLog) else SpendingLog()
         self._health = HealthMonitor(health)
         self._callbacks = (self.proposals, self._health)
 
@@ -226,7 +226,7 @@ class ProtectedEvalStrategy(PatientStrategy):
         """Learn of a run that begins, and tell the wrapped strategy of it."""
         for callback in self._callbacks:
             callback.on_run_start(rounds, None)
-        if isinstance(self.strategy, PatientStrategy):
+        if isinstance(self.strategy, StrategyWithDeadlines):
             self.strategy.expect(rounds, arrays)
 
     def summary(self) -> None:
@@ -259,10 +259,10 @@ class ProtectedEvalStrategy(PatientStrategy):
         """Choose clients and add the proposal to each message."""
         if server_round % self.every:
             return []
-        turn = find_turn(
+        sample = sample_round(
             grid, self._pool, 1.0, self._least, self._available, most=self.cluster_client_num
         )
-        if turn is None:  # nothing to run the model for
+        if sample is None:  # nothing to run the model for
             return []
         own = self.mechanism
         rows = own if isinstance(own, Laplace) else own.for_model(arrays)
@@ -270,7 +270,7 @@ class ProtectedEvalStrategy(PatientStrategy):
         proposal = EvalProposal(asked, self.metrics, self._health.epsilon)
         config["server-round"] = server_round
         content = RecordDict({self._arrays_key: arrays, self._config_key: config})
-        current = _Evaluation(server_round, turn, proposal.events(), rows, proposal)
+        current = _Evaluation(server_round, sample, proposal.events(), rows, proposal)
         for callback in self._callbacks:
             callback.before_ask(current)
         self.proposals.choose(current, content, proposal.to_fields())
@@ -301,7 +301,7 @@ class ProtectedEvalStrategy(PatientStrategy):
         asked, self._asked = self._asked, None
         if asked is None or asked.server_round != server_round:
             return None
-        judge = ReplyFilter(asked.nodes, self._health.complaints)
+        judge = ReplyValidator(asked.nodes, self._health.complaints)
         decode = self._health.decoder(lambda report: decode_eval_report(report, asked.proposal))
         reports = list(judge.decode(replies, decode))
         values: Metrics = {**judge.metrics(), **self._health.metrics(asked)}

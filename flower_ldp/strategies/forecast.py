@@ -7,8 +7,8 @@ before: a strategy's wait for them is its own.
 
 **Whether steps are noise** is told by the reports alone: post-processing, free of cost. Reports
 that say nothing are uniform (or zeros with noise), and the square length of the sum of N of them
-has a known mean and variance (:class:`~flower_ldp.mechanisms.base.PureNoise`). What it has beyond,
-relative to it, estimates the signal x of what clients have in common, so also of those that
+has a known mean and variance (:class:`~flower_ldp.mechanisms.base.NullDistribution`). What it has
+beyond, relative to it, estimates the signal x of what clients have in common, so also of those that
 disagree. All reports since the run's begin are added up: in the first quarter of a run directions
 turn little, and no optimizer's momentum has to be known. The sum is looked at **once**, since many
 looks would find noise sometime: after a quarter of the reports, and when a good run would by then
@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.advice import Outlook
+from flower_ldp.advice import UtilityForecast
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import GOOD_COSINE, POOR_COSINE, Verdict, signal_of
 from flower_ldp.privacy import Unit, compose, meaning
@@ -89,8 +89,8 @@ class Forecast(RoundCallback[TrainingRound]):
         self._strategy = strategy
         self._rounds: int | None = None
         self._before = self._planned = 0
-        self._outlook: Outlook | None = None
-        self._watch: NoiseWatch | None = None
+        self._outlook: UtilityForecast | None = None
+        self._watch: SignalMonitor | None = None
         #: That reports are about: of weights or of the subspace; None if no run has begun.
         self.entries: int | None = None
 
@@ -110,7 +110,7 @@ class Forecast(RoundCallback[TrainingRound]):
         RuntimeError
             If the optimizer goes by the run, and knows of none.
         """
-        turn, left = current.turn, current.turn.answers_left()
+        sample, left = current.sample, current.sample.answers_left()
         if self._outlook is None:
             self._begin(current, left)
         optimizer = self._strategy.server_optimizer
@@ -120,9 +120,9 @@ class Forecast(RoundCallback[TrainingRound]):
         # More rounds may be planned, as clients came: no more than all answers that are left make,
         # however they are spread.
         rounds, over = self._rounds or 0, current.server_round - 1
-        if left is not None and self._planned < min(rounds, over + sum(left) // turn.size):
-            self._planned = over + rounds_left(left, turn.size, max(rounds - over, 0))
-            optimizer.lengthen(self._planned)
+        if left is not None and self._planned < min(rounds, over + sum(left) // sample.size):
+            self._planned = over + rounds_left(left, sample.size, max(rounds - over, 0))
+            optimizer.extend_run(self._planned)
 
     def after_step(self, current: TrainingRound, total: Vector, reports: int) -> None:
         """Watch whether the steps are noise."""
@@ -130,23 +130,23 @@ class Forecast(RoundCallback[TrainingRound]):
             self._watch.add(total, reports)
 
     def _begin(self, current: TrainingRound, left: Sequence[int] | None) -> None:
-        turn, layout, plan = current.turn, current.layout, self._strategy.plan()
+        sample, layout, plan = current.sample, current.layout, self._strategy.plan()
         if plan is None or not self._rounds or self.entries is None:
             return
-        rounds, clients = self._rounds, turn.present
+        rounds, clients = self._rounds, sample.present
         if left is not None:
-            rounds, clients = max(rounds_left(left, turn.size, rounds), 1), len(left)
-        outlook = self._outlook = Outlook(plan, self.entries, clients, rounds, turn.size)
-        self._watch = NoiseWatch(outlook)
+            rounds, clients = max(rounds_left(left, sample.size, rounds), 1), len(left)
+        outlook = self._outlook = UtilityForecast(plan, self.entries, clients, rounds, sample.size)
+        self._watch = SignalMonitor(outlook)
         _log.log(
             logging.INFO if outlook.verdict is Verdict.GOOD else logging.WARNING,
             f"outlook: {outlook.judgement()} Of clients that agree, the steps of {rounds:,} rounds "
-            f"of {turn.size:,} clients have the expected cosine {outlook.run_cosine:.3f} with "
+            f"of {sample.size:,} clients have the expected cosine {outlook.run_cosine:.3f} with "
             f"their direction, and a round's step {outlook.round_cosine:.3f}.",
         )
-        tell_of_part(layout, outlook)
+        log_trainable_hint(layout, outlook)
         if left is not None and not self._strategy.pool_is_shared:
-            tell_of_spread(outlook, self._rounds, turn.present, sum(left))
+            log_spread(outlook, self._rounds, sample.present, sum(left))
         if self._strategy.server_optimizer is not None:
             weights = [current.model[spec.name] for spec in layout.updated]
             self._strategy.server_optimizer.on_run_start(rounds, weights)
@@ -193,16 +193,16 @@ class Forecast(RoundCallback[TrainingRound]):
             yield f"Rounds: {rounds}the first says how many clients each has, and the verdict"
 
 
-class NoiseWatch:
+class SignalMonitor:
     """Says once that the steps of a run are noise.
 
     Parameters
     ----------
-    outlook : Outlook
+    outlook : UtilityForecast
         Of the run.
     """
 
-    def __init__(self, outlook: Outlook) -> None:
+    def __init__(self, outlook: UtilityForecast) -> None:
         self._outlook = outlook
         self._sum: Vector | None = np.zeros(outlook.weights)  # None once it was looked at
         self._reports = 0
@@ -221,7 +221,7 @@ class NoiseWatch:
             return
         self._sum += summed
         self._reports += reports
-        noise = self._outlook.plan(self._outlook.weights).pure_noise
+        noise = self._outlook.plan(self._outlook.weights).null_distribution
         progress = min(self._reports / self._outlook.reports, 1.0)
         deviation = noise.deviation(self._reports)
         good = signal_of(GOOD_COSINE) * progress
@@ -247,12 +247,12 @@ class NoiseWatch:
         self._sum = None
 
 
-def tell_of_spread(outlook: Outlook, rounds: int, nodes: int, answers: int) -> None:
+def log_spread(outlook: UtilityForecast, rounds: int, nodes: int, answers: int) -> None:
     """Log how answers and rounds do not go together, where they do not.
 
     Parameters
     ----------
-    outlook : Outlook
+    outlook : UtilityForecast
         Of the rounds that have answers.
     rounds : int
         That were planned.
@@ -278,14 +278,14 @@ def tell_of_spread(outlook: Outlook, rounds: int, nodes: int, answers: int) -> N
         )
 
 
-def tell_of_part(layout: ModelLayout, outlook: Outlook) -> None:
+def log_trainable_hint(layout: ModelLayout, outlook: UtilityForecast) -> None:
     """Log what a verdict says nothing of, and which part of the model would make it a good one.
 
     Parameters
     ----------
     layout : ModelLayout
         Of the model, with what of it reports are about.
-    outlook : Outlook
+    outlook : UtilityForecast
         Of the run.
     """
     within, remedies = layout.part.subspace, outlook.remedies
@@ -295,7 +295,7 @@ def tell_of_part(layout: ModelLayout, outlook: Outlook) -> None:
             "have outside them nothing is learned"
         )
     elif remedies is not None and remedies.weights is not None:
-        _log.warning("%s", fewer_weights(layout, remedies.weights))
+        _log.warning("%s", suggest_trainable(layout, remedies.weights))
     elif remedies is None and layout.part.names is not None:
         _log.info(
             "these cosines are of the trained arrays alone: how much a model can learn by them is "
@@ -303,7 +303,7 @@ def tell_of_part(layout: ModelLayout, outlook: Outlook) -> None:
         )
 
 
-def tell_of_statistics(model: Mapping[str, NDArray[Any]]) -> None:
+def log_running_statistics(model: Mapping[str, NDArray[Any]]) -> None:
     """Log which arrays are BatchNorm's running statistics, and which may be and are trained."""
     statistics, perhaps = sorted(running_statistics(model)), perhaps_statistics(model)
     if statistics:
@@ -316,7 +316,7 @@ def tell_of_statistics(model: Mapping[str, NDArray[Any]]) -> None:
         )
 
 
-def fewer_weights(layout: ModelLayout, most: int) -> str:
+def suggest_trainable(layout: ModelLayout, most: int) -> str:
     """Return, for the log, which last layers are so few weights, or that none are.
 
     Parameters

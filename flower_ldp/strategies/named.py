@@ -24,7 +24,7 @@ from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
 from flower_ldp.mechanisms.signds_round import Report, SignDSRound
 from flower_ldp.strategies.optimizers import AgreedLength, ServerOptimizer
-from flower_ldp.strategies.replies import Metrics, ReplyFilter
+from flower_ldp.strategies.replies import Metrics, ReplyValidator
 from flower_ldp.strategies.rounds import RoundCallback, TrainingRound, Vector
 from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
 
@@ -101,7 +101,7 @@ class StepSize(RoundCallback[TrainingRound]):
             self._ones += report[1] or 0
             yield report
 
-    def after_replies(self, current: TrainingRound, replies: ReplyFilter) -> None:
+    def after_replies(self, current: TrainingRound, replies: ReplyValidator) -> None:
         """Learn from the bits, if they were asked for."""
         self._learned = {}
         if current.proposal.mechanism.magnitude is not None and self.estimate is not None:

@@ -29,8 +29,8 @@ nothing to do with each other has the standard deviation :math:`1 / \sqrt d`, so
 counts standard deviations of chance, g being the round's direction and v the running one. If the
 model had not moved, z would be about :math:`\sqrt d\, c_g c_v`, where :math:`c^2 = x / (1 + x)` are
 shares of signal: x is what the squares of sums of reports have beyond noise
-(:class:`~flower_ldp.mechanisms.base.PureNoise`), the agreement *within* rounds. The share of it
-that steps shall leave is half at first and falls to nothing, as steps come to their end too.
+(:class:`~flower_ldp.mechanisms.base.NullDistribution`), the agreement *within* rounds. The share of
+it that steps shall leave is half at first and falls to nothing, as steps come to their end too.
 
 A round counts in v by its reports: one report has as long a noise as the mean of many has short a
 one, and the mean of one would be all that v says.
@@ -112,7 +112,7 @@ class ServerOptimizer:
     def check(self) -> None:
         """Raise RuntimeError if no step can be made yet; called before a round asks anybody."""
 
-    def lengthen(self, rounds: int) -> None:
+    def extend_run(self, rounds: int) -> None:
         """Learn that the run may have so many rounds in all, as clients came."""
 
     def on_signal(self, signal: float, reports: int) -> None:
@@ -404,7 +404,7 @@ class AgreedLength(Checked, ServerOptimizer):
         """
         return self._run.rounds
 
-    def lengthen(self, rounds: int) -> None:
+    def extend_run(self, rounds: int) -> None:
         """Learn that the run may have so many rounds; fewer than are planned change nothing."""
         run = self._run
         run.rounds = max(run.rounds, rounds)

@@ -34,7 +34,7 @@ ReportT = TypeVar("ReportT")
 Metrics: TypeAlias = dict[str, int | float]
 
 
-class Complaints:
+class OnceLogger:
     """Says each kind of complaint once in a run; what is like it goes to the debug log.
 
     Attributes
@@ -62,14 +62,14 @@ class Complaints:
             _flwr_log.warning(text)
 
 
-class ReplyFilter:
+class ReplyValidator:
     """Decodes replies one by one and keeps count of those it rejects.
 
     Parameters
     ----------
     expected_nodes : iterable of int
         Nodes that were asked this round; each may answer once.
-    complaints : Complaints, optional
+    complaints : OnceLogger, optional
         Of the run, so that it says each kind once.
 
     Attributes
@@ -91,10 +91,10 @@ class ReplyFilter:
         What apps said that failed their rehearsal.
     """
 
-    def __init__(self, expected_nodes: Iterable[int], complaints: Complaints | None = None) -> None:
+    def __init__(self, expected_nodes: Iterable[int], complaints: OnceLogger | None = None) -> None:
         self._waiting = set(expected_nodes)
         self.asked = len(self._waiting)
-        self.complaints = Complaints() if complaints is None else complaints
+        self.complaints = OnceLogger() if complaints is None else complaints
         self.accepted = 0
         self.rejected: Counter[str] = Counter()
         self.uncharged: list[int] = []
@@ -208,7 +208,7 @@ class RunStopped(RuntimeError):  # noqa: N818  # a decision about the run
     """The run ended because going on would be in vain; the text says why and what to do."""
 
 
-def stop_if_in_vain(replies: ReplyFilter, server_round: int) -> None:
+def raise_if_unproductive(replies: ReplyValidator, server_round: int) -> None:
     """Stop a run that was set up wrongly, after a round's replies; else log what they may mean.
 
     Only what more than half of the clients say that were asked stops a run, and their silence

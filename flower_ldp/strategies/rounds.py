@@ -59,13 +59,13 @@ from flower_ldp.privacy import (
     unbounded,
 )
 from flower_ldp.strategies.replies import (
-    Complaints,
     Metrics,
-    ReplyFilter,
+    OnceLogger,
+    ReplyValidator,
     RunStopped,
-    stop_if_in_vain,
+    raise_if_unproductive,
 )
-from flower_ldp.strategies.sampling import ClientPool, Turn
+from flower_ldp.strategies.sampling import ClientPool, RoundSample
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import HEALTH, PROPOSAL_KEY, Field, UpdateProposal, split_health
 
@@ -86,7 +86,7 @@ class Round:
     ----------
     server_round : int
         From 1.
-    turn : Turn
+    sample : RoundSample
         Who may be asked.
     events : tuple of PrivacyEvent
         What an answer costs a client.
@@ -95,7 +95,7 @@ class Round:
     """
 
     server_round: int
-    turn: Turn
+    sample: RoundSample
     events: tuple[PrivacyEvent, ...]
     nodes: list[int] = field(default_factory=list, kw_only=True)
 
@@ -137,7 +137,7 @@ class RoundCallback(Generic[RoundT]):
         It raises ValueError or RuntimeError to refuse. Later hooks refuse nothing.
         """
 
-    def after_replies(self, current: RoundT, replies: ReplyFilter) -> None:
+    def after_replies(self, current: RoundT, replies: ReplyValidator) -> None:
         """Learn what came back. It raises RunStopped if going on would be in vain."""
 
     def after_step(self, current: RoundT, total: Vector, reports: int) -> None:
@@ -206,14 +206,14 @@ class HealthMonitor(RoundCallback[Round]):
 
     Attributes
     ----------
-    complaints : Complaints
+    complaints : OnceLogger
         Of the run.
     """
 
     def __init__(self, health: Health | None) -> None:
         must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
         self._health = health
-        self.complaints = Complaints()
+        self.complaints = OnceLogger()
         #: Ones, and reports, of the round and of the run.
         self._round, self._run = _NONE, _NONE
 
@@ -225,7 +225,7 @@ class HealthMonitor(RoundCallback[Round]):
     def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
         """Begin a run: bits of another, of an app that was wrong by then, say nothing of this."""
         self._run = _NONE
-        self.complaints = Complaints()
+        self.complaints = OnceLogger()
 
     def before_ask(self, current: Round) -> None:
         """Begin a round."""
@@ -257,16 +257,16 @@ class HealthMonitor(RoundCallback[Round]):
         share, error = self._health.estimate(*self._round)
         return {"failing-share": share, "failing-share-error": error}
 
-    def after_replies(self, current: Round, replies: ReplyFilter) -> None:
+    def after_replies(self, current: Round, replies: ReplyValidator) -> None:
         """Stop the run if it is in vain, or too many of its reports are surely neutral.
 
         Raises
         ------
         RunStopped
-            As :func:`~flower_ldp.strategies.replies.stop_if_in_vain` says, or if the share is
+            As :func:`~flower_ldp.strategies.replies.raise_if_unproductive` says, or if the share is
             surely above :attr:`Health.stop_above`, in the round or in all rounds so far.
         """
-        stop_if_in_vain(replies, current.server_round)
+        raise_if_unproductive(replies, current.server_round)
         if self._health is None:
             return
         for ones, reports in (self._round, self._run):
@@ -363,7 +363,7 @@ class SpendingReport:
         return "\n".join(lines) or "nothing was asked for"
 
 
-class Proposals(RoundCallback[Round]):
+class SpendingLog(RoundCallback[Round]):
     """The server's own record of what it asked for, by node and kind of release."""
 
     def __init__(self) -> None:
@@ -377,7 +377,7 @@ class Proposals(RoundCallback[Round]):
 
         A pool knows how often it asked, and not for what: such an answer counts as one of now.
         """
-        pool = current.turn.pool
+        pool = current.sample.pool
         if pool is not None and not any(pool is one for one in self._inherited):
             self._inherited.append(pool)
             for node, times in pool.asked().items():
@@ -390,17 +390,17 @@ class Proposals(RoundCallback[Round]):
         gate before are asked no more.
         """
         content[PROPOSAL_KEY] = ConfigRecord({**fields})
-        current.nodes = [node for node in current.turn.choose() if node not in self._raw]
+        current.nodes = [node for node in current.sample.draw() if node not in self._raw]
         for node in current.nodes:
             self.record(node, current.events)
 
-    def after_replies(self, current: Round, replies: ReplyFilter) -> None:
+    def after_replies(self, current: Round, replies: ReplyValidator) -> None:
         """Take off what was refused before it was charged, and what no gate ever saw."""
         for node in (*replies.uncharged, *replies.raw):
             self._asked[node] -= Counter(current.events)
         self._raw.update(replies.raw)
-        if current.turn.pool is not None:
-            current.turn.pool.put_back(replies.uncharged)
+        if current.sample.pool is not None:
+            current.sample.pool.put_back(replies.uncharged)
 
     def metrics(self, current: Round) -> Metrics:
         """Return ``epsilon-total`` and ``epsilon-round``, and the deltas where there are any."""

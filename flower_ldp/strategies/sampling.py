@@ -256,8 +256,8 @@ def pool_of(asked: int | ClientPool | None) -> ClientPool | None:
 
 
 @dataclass(frozen=True)
-class Turn:
-    """A round that can be asked for; nobody is chosen yet.
+class RoundSample:
+    """The clients available to one round, before sampling.
 
     Parameters
     ----------
@@ -291,7 +291,7 @@ class Turn:
         asked = self.pool.asked()
         return tuple(self.pool.answers_per_client - asked.get(node, 0) for node in self.left)
 
-    def choose(self) -> list[int]:
+    def draw(self) -> list[int]:
         """Choose who is asked; from here on they count as asked.
 
         Raises
@@ -307,7 +307,7 @@ class Turn:
         return chosen
 
 
-def find_turn(
+def sample_round(
     grid: Grid,
     pool: ClientPool | None,
     fraction: float,
@@ -315,7 +315,7 @@ def find_turn(
     least_available: int,
     *,
     most: int | None = None,
-) -> Turn | None:
+) -> RoundSample | None:
     """Find who a round may ask; wait as Flower does until enough nodes are there.
 
     Parameters
@@ -332,7 +332,7 @@ def find_turn(
 
     Returns
     -------
-    Turn or None
+    RoundSample or None
         None where fewer than ``least`` are left, or none are wanted.
     """
     if fraction == 0.0:
@@ -341,7 +341,7 @@ def find_turn(
         size = max(int(len(list(grid.get_node_ids())) * fraction), least)
         sampled, every = sample_nodes(grid, least_available, size)
         _log.info("%s nodes are asked, out of %s", len(sampled[:most]), len(every))
-        return Turn(None, tuple(sampled[:most]), size, len(every)) if sampled else None
+        return RoundSample(None, tuple(sampled[:most]), size, len(every)) if sampled else None
     _, present = sample_nodes(grid, max(least_available, least), least)
     wanted = int(len(present) * fraction)
     wanted = max(wanted if most is None else min(wanted, most), least)
@@ -352,4 +352,4 @@ def find_turn(
             "once" if pool.answers_per_client == 1 else f"{pool.answers_per_client} times",
         )
         return None
-    return Turn(pool, left, wanted, len(present), max(least, 1)) if wanted > 0 else None
+    return RoundSample(pool, left, wanted, len(present), max(least, 1)) if wanted > 0 else None

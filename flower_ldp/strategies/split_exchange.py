@@ -34,11 +34,11 @@ from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
 from flower_ldp.errors import LdpError, WireError
 from flower_ldp.labels.stages import RandomizedLabels
-from flower_ldp.mechanisms.embeddings import BottomClaim
+from flower_ldp.mechanisms.embeddings import BottomModelClaim
 from flower_ldp.mechanisms.inputs import check_labels
 from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.refusals import MEANINGS, REFUSED_MESSAGE
-from flower_ldp.strategies.deadlines import patient_grid
+from flower_ldp.strategies.deadlines import grid_with_deadlines
 from flower_ldp.strategies.replies import RunStopped, is_raw, payload_of
 from flower_ldp.wire.embedding import ALIGN, CHANNEL_KEY, LABELS_KEY, PREPARE, TableTerms
 from flower_ldp.wire.proposal import PROPOSAL_KEY
@@ -88,14 +88,14 @@ class GridExchange(Exchange):
     ----------
     grid : Grid
         Of the server app.
-        Parties may be too few for an hour; pass ``patient_grid(grid, wait_seconds)`` for
+        Parties may be too few for an hour; pass ``grid_with_deadlines(grid, wait_seconds)`` for
         another time.
     timeout : float, optional
         Seconds to wait for all answers to one question.
     """
 
     def __init__(self, grid: Grid, timeout: float | None = 3_600.0) -> None:
-        self._grid = patient_grid(grid)
+        self._grid = grid_with_deadlines(grid)
         self._timeout = timeout
 
     def nodes(self, least: int) -> list[int]:
@@ -198,7 +198,7 @@ class AlignedParty:
         Where it is in this run.
     name : str
         Who it is in every run; embeddings are given to the top in the order of names.
-    claim : BottomClaim
+    claim : BottomModelClaim
         How its bottom came to be.
     step : str
         Name of the last step that its bottom has made; empty before the first.
@@ -208,7 +208,7 @@ class AlignedParty:
 
     node: int
     name: str
-    claim: BottomClaim
+    claim: BottomModelClaim
     step: str = ""
     earlier: tuple[str, ...] = ()
 
@@ -247,7 +247,7 @@ def align(exchange: Exchange, tables: Iterable[TableTerms], parties: int) -> lis
 def _party(node: int, payload: bytes) -> AlignedParty:
     try:
         fields = json.loads(payload)
-        claim = BottomClaim(fields["claim"], fields["epsilon"], fields["delta"])
+        claim = BottomModelClaim(fields["claim"], fields["epsilon"], fields["delta"])
         step, earlier = str(fields["step"]), tuple(str(one) for one in fields["earlier"])
         return AlignedParty(node, str(fields["name"]), claim, step, earlier)
     except (ValueError, KeyError, TypeError) as error:

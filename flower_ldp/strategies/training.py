@@ -30,20 +30,20 @@ from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import UpdateMechanism, UpdatePlan
 from flower_ldp.mechanisms.hadamard import Subspace
 from flower_ldp.privacy import Unit, compose
-from flower_ldp.strategies.deadlines import PatientStrategy
-from flower_ldp.strategies.forecast import Forecast, tell_of_statistics
+from flower_ldp.strategies.deadlines import StrategyWithDeadlines
+from flower_ldp.strategies.forecast import Forecast, log_running_statistics
 from flower_ldp.strategies.optimizers import ServerOptimizer
-from flower_ldp.strategies.replies import Metrics, ReplyFilter
+from flower_ldp.strategies.replies import Metrics, ReplyValidator
 from flower_ldp.strategies.rounds import (
     Health,
     HealthMonitor,
-    Proposals,
     RoundCallback,
+    SpendingLog,
     SpendingReport,
     TrainingRound,
     Vector,
 )
-from flower_ldp.strategies.sampling import ClientPool, find_turn, pool_of
+from flower_ldp.strategies.sampling import ClientPool, pool_of, sample_round
 from flower_ldp.wire import layout as layouts
 from flower_ldp.wire.proposal import UpdateProposal
 
@@ -78,7 +78,7 @@ class TrainingOptions(FedAvgOptions, total=False):
     subspace: Subspace | None
 
 
-class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
+class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
     """Federated training from private reports about updates.
 
     For any :class:`~flower_ldp.mechanisms.UpdateMechanism`: the model moves by the mean of what its
@@ -152,7 +152,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         self.mechanism = mechanism
         self.server_optimizer = server_optimizer
         self.subspace = subspace
-        self.proposals = Proposals()
+        self.proposals = SpendingLog()
         self._trainable = layouts.patterns_of(trainable)
         self.pool = pool_of(answers_per_client)
         self.pool_is_shared = self.pool is answers_per_client and self.pool is not None
@@ -165,7 +165,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         """Learn of a run that begins, of so many rounds and of this model; ``start`` calls it."""
         model = {name: array.numpy() for name, array in arrays.items()}
         if self._trainable is None:
-            tell_of_statistics(model)
+            log_running_statistics(model)
         layout = self._layout(model)
         for callback in self.callbacks:
             callback.on_run_start(rounds, layout)
@@ -259,15 +259,15 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         refuse_central_wrapper(type(self).__name__)
         model = {name: array.numpy() for name, array in arrays.items()}
         layout = self._layout(model)
-        turn = find_turn(
+        sample = sample_round(
             grid, self.pool, self.fraction_train, self.min_train_nodes, self.min_available_nodes
         )
         self._round = None
-        if turn is None:
+        if sample is None:
             return []
-        mechanism = self._next(layout.entries, turn.size / turn.present)
+        mechanism = self._next(layout.entries, sample.size / sample.present)
         proposal = UpdateProposal(mechanism, self._health.epsilon)
-        current = TrainingRound(server_round, turn, proposal.events(), model, layout, proposal)
+        current = TrainingRound(server_round, sample, proposal.events(), model, layout, proposal)
         fields = {**proposal.to_fields(), **layout.part.to_fields()}
         for callback in self.callbacks:
             callback.before_ask(current)
@@ -305,7 +305,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         self._round = None
         if not current.nodes:
             return None, None
-        judge = ReplyFilter(current.nodes, self._health.complaints)
+        judge = ReplyValidator(current.nodes, self._health.complaints)
         mechanism, entries = current.proposal.mechanism, current.layout.entries
         decode = self._health.decoder(lambda data: mechanism.decode(data, entries))
         total = self._total(current, judge.decode(replies, decode))
@@ -369,7 +369,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
                 plan, signal = self.plan(), 0.0
                 if plan is not None:  # what the square of the sum has beyond noise, over the noise
                     summed = np.asarray(total, dtype=np.float64)
-                    noise = plan(current.layout.entries).pure_noise
+                    noise = plan(current.layout.entries).null_distribution
                     signal = noise.beyond(float(summed @ summed), reports)
                 self.server_optimizer.on_signal(signal, reports)
                 step = self.server_optimizer.step(step, current.server_round)
@@ -378,7 +378,7 @@ class TrainingStrategy(PatientStrategy, FedAvg, Generic[MechanismT]):
         if not all(np.isfinite(moved[spec.name]).all() for spec in current.layout.updated):
             _log.error("the step of round %d is not finite: the model stays", current.server_round)
             return None
-        lost = lost_step(current.layout, current.model, moved, step)
+        lost = precision_loss(current.layout, current.model, moved, step)
         if lost is not None:
             _log.warning("round %d: %s", current.server_round, lost)
         return ArrayRecord({name: Array(array) for name, array in moved.items()})
@@ -413,7 +413,7 @@ def refuse_central_wrapper(name: str) -> None:
         frame = frame.f_back  # type: ignore[assignment]
 
 
-def lost_step(
+def precision_loss(
     layout: layouts.ModelLayout,
     before: Mapping[str, NDArray[Any]],
     after: Mapping[str, NDArray[Any]],

@@ -17,7 +17,14 @@ from flwr.app import Array, ArrayRecord, Context, MetricRecord, RecordDict
 from numpy.typing import NDArray
 from torch import nn
 
-from flower_ldp.clients.handover import UNKNOWN, Arrays, CountHandover, Data, Handover, current
+from flower_ldp.clients.session import (
+    UNKNOWN,
+    Arrays,
+    CountSession,
+    Data,
+    TrainingSession,
+    current_session,
+)
 from flower_ldp.errors import ReleaseError, quoted
 from flower_ldp.isolation import Tensors
 from flower_ldp.mechanisms.example_sums import ExampleMean
@@ -87,26 +94,26 @@ def private_training(
         training changes, or ``max_rows`` or ``workers`` is outside its interval.
     """
     del context  # the round is found by the gate's own means
-    handover = current(Handover)
-    handover.begin()
-    check_groups(handover.granted.example, groups)
-    training = _Training(handover, model, optimizer)
-    rows = Rows(data, like, strict=handover.rehearsal)
+    session = current_session(TrainingSession)
+    session.begin()
+    check_groups(session.granted.example, groups)
+    training = _Training(session, model, optimizer)
+    rows = Rows(data, like, strict=session.rehearsal)
     asked = RowModel(model, loss, rows, training.fixed, training.learning)
     asked.check(training.first())
     rng = RandomSource.from_os()
     # Of its own noise: at a fixed moment it is made while the training runs.
-    handover.noise_alone = lambda: training.run(None, RandomSource.from_os())
-    examples = Examples(len(data), groups, max_rows, handover.granted.examples)
-    step = StepSum(asked, float(handover.granted.plan.clip), training.unit)
-    rate = float(handover.granted.plan.rate)
+    session.noise_alone = lambda: training.run(None, RandomSource.from_os())
+    examples = Examples(len(data), groups, max_rows, session.granted.examples)
+    step = StepSum(asked, float(session.granted.plan.clip), training.unit)
+    rate = float(session.granted.plan.rate)
     with shared(step, workers) as compute:
         trained = training.run(lambda now: compute(now, examples.drawn(rate, rng)), rng)
-    handover.trained = trained
+    session.trained = trained
     # Copies: what the app's model does with them does not reach what leaves.
     model.load_state_dict({name: torch.tensor(array) for name, array in trained.items()})
     record = ArrayRecord({name: Array(array) for name, array in trained.items()})
-    weight = MetricRecord({"num-examples": handover.granted.examples})
+    weight = MetricRecord({"num-examples": session.granted.examples})
     return RecordDict({"arrays": record, "metrics": weight})
 
 
@@ -168,14 +175,16 @@ class _Training:
         If the model and the arrays that were sent differ in names or shapes, or nothing learns.
     """
 
-    def __init__(self, handover: Handover, model: nn.Module, optimizer: MakeOptimizer) -> None:
-        found, plan = sent_tensors(handover.sent, model), handover.granted.plan
+    def __init__(
+        self, session: TrainingSession, model: nn.Module, optimizer: MakeOptimizer
+    ) -> None:
+        found, plan = sent_tensors(session.sent, model), session.granted.plan
         self.learning = tuple(name for name, p in model.named_parameters() if p.requires_grad)
         if not self.learning:
             raise ValueError("the model must have a parameter that can be trained")
         self.fixed = {name: value for name, value in found.items() if name not in self.learning}
-        self._handover, self._optimizer, self._twins = handover, optimizer, _twins(model)
-        self._size = sum(handover.sent[name].size for name in self.learning)
+        self._session, self._optimizer, self._twins = session, optimizer, _twins(model)
+        self._size = sum(session.sent[name].size for name in self.learning)
         #: The grid of the noise: of public numbers alone, also where other examples are found.
         self.unit = grid_unit(float(plan.noise), float(plan.clip), self._size)
 
@@ -187,8 +196,8 @@ class _Training:
         The optimizer has parameters of its own, whose gradients are noisy. It sees neither the
         model nor rows.
         """
-        plan, examples = self._handover.granted.plan, self._handover.granted.examples
-        proximal = self._handover.proximal
+        plan, examples = self._session.granted.plan, self._session.granted.examples
+        proximal = self._session.proximal
         first = self.first() if proximal else {}
         weights = {name: nn.Parameter(one) for name, one in self.first().items()}
         stepping = self._optimizer(list(weights.values()))
@@ -208,11 +217,11 @@ class _Training:
                 p.grad = None
         trained = {name: p.detach().cpu().numpy().copy() for name, p in weights.items()}
         tied = {name: trained[one] for name, one in self._twins.items() if one in trained}
-        return {**self._handover.sent, **trained, **tied}
+        return {**self._session.sent, **trained, **tied}
 
     def first(self) -> dict[str, torch.Tensor]:
         """Return the weights that the round begins from."""
-        sent = self._handover.sent
+        sent = self._session.sent
         return {name: torch.from_numpy(np.array(sent[name])) for name in self.learning}
 
 
@@ -275,20 +284,20 @@ def private_accuracy(
         or ``workers`` is outside its interval.
     """
     del context  # the evaluation is found by the gate's own means
-    handover = current(CountHandover)
-    if handover.total is not None:
+    session = current_session(CountSession)
+    if session.total is not None:
         raise ReleaseError("this evaluation was counted: one message, one count")
-    check_groups(handover.example, groups)
-    rows = Rows(data, like, strict=handover.rehearsal)
-    state = sent_tensors(handover.sent, model)
-    count = _Count(RowModel(model, right, rows, {}), handover.mechanism)
+    check_groups(session.example, groups)
+    rows = Rows(data, like, strict=session.rehearsal)
+    state = sent_tensors(session.sent, model)
+    count = _Count(RowModel(model, right, rows, {}), session.mechanism)
     count.model.check(state)
     examples, rng = Examples(len(data), groups, max_rows), RandomSource.from_os()
     with shared(count, workers) as compute:
         looked_at = [examples.rows(one, rng).tolist() for one in range(len(examples))]
         total = compute(state, looked_at)
-    handover.finish(int(total))
-    return RecordDict({"metrics": MetricRecord({"num-examples": handover.mechanism.examples})})
+    session.finish(int(total))
+    return RecordDict({"metrics": MetricRecord({"num-examples": session.mechanism.examples})})
 
 
 @dataclass(frozen=True)

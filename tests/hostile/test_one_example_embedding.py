@@ -17,7 +17,7 @@ from torch import nn
 from flower_ldp.clients.release import IncompleteError
 from flower_ldp.clients.split_app import embed
 from flower_ldp.clients.split_embedding import EMBEDDING_KEY
-from flower_ldp.mechanisms import BottomClaim, UnaryEncoding
+from flower_ldp.mechanisms import BottomModelClaim, UnaryEncoding
 from flower_ldp.split import TorchParty
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
 from flower_ldp.wire.records import Records, RecordTables
@@ -45,7 +45,7 @@ def embedded(folder: Path, features: NDArray[Any], weights: torch.Tensor) -> NDA
     ids = Records.of(f"train-{row}" for row in range(len(features)))
     tables = RecordTables({"train": ids}, RECORDS)
     party = TorchParty(
-        "ward", tables, lambda _: features, Bottom(weights), BottomClaim("public"), folder
+        "ward", tables, lambda _: features, Bottom(weights), BottomModelClaim("public"), folder
     )
     terms = TableTerms("train", ids.digest, len(features), RECORDS)
     proposal, rows = EmbeddingProposal(UnaryEncoding(1.0, WIDTH), terms, 0), tables.rows("train", 0)

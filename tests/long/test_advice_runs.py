@@ -14,7 +14,7 @@ import pytest
 
 from flower_ldp.advice import Kind, Verdict, advise
 from flower_ldp.mechanisms import Codeword, RandomSource, Selection, SignDS
-from flower_ldp.mechanisms.codeword import NamedCodeword
+from flower_ldp.mechanisms.codeword import CodewordReport
 from flower_ldp.mechanisms.signds import sum_of_signs
 from flower_ldp.strategies import FixedLength
 
@@ -73,7 +73,7 @@ def direction(
     size = len(updates[0])
     reports = [mechanism.randomize(update, source, size) for update in updates]
     if isinstance(mechanism, Codeword):
-        return mechanism.total([one for one in reports if isinstance(one, NamedCodeword)], size)
+        return mechanism.total([one for one in reports if isinstance(one, CodewordReport)], size)
     return sum_of_signs((one for one in reports if isinstance(one, Selection)), size)
 
 

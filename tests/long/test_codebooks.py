@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from flower_ldp.mechanisms.codebook import CodebookResponse, unfold
+from flower_ldp.mechanisms.codebook import CodebookResponse, em_estimate
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.strategies.evaluation_scores import (
     CALINSKI_HARABASZ_SCORE,
@@ -119,7 +119,7 @@ def trust(epsilon: float, total: int = 1000, steps: int | None = None) -> tuple[
     start = np.bincount(support.cells, minlength=mechanism.codes) / len(PROXY)
 
     def early(reports: np.ndarray) -> np.ndarray:
-        return unfold(mechanism.count(reports), epsilon, start, iterations=steps or 1)
+        return em_estimate(mechanism.count(reports), epsilon, start, iterations=steps or 1)
 
     rng = RandomSource.seeded(4)
     estimate = early if steps else None

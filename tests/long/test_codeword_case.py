@@ -10,7 +10,7 @@ import pytest
 
 from flower_ldp.audit import BUILDERS, Settings, audit_case
 from flower_ldp.audit.auditing import of_updates
-from flower_ldp.mechanisms import Codeword, NamedCodeword, RandomSource
+from flower_ldp.mechanisms import Codeword, CodewordReport, RandomSource
 
 
 @pytest.mark.parametrize(("dimension", "blocks"), [(2, 1), (3, 1), (9, 1), (40, 1), (10, 3)])
@@ -19,7 +19,8 @@ def test_scores_are_the_exact_ratio(dimension: int, blocks: int) -> None:
     case = of_updates(mechanism, dimension)
     order = mechanism.plan(dimension).order
     reports = [
-        NamedCodeword(order, *parts) for parts in itertools.product(range(2), range(order), (1, -1))
+        CodewordReport(order, *parts)
+        for parts in itertools.product(range(2), range(order), (1, -1))
     ]
     for contrast in case.contrasts:
         first, second = (

@@ -59,7 +59,7 @@ from flower_ldp.strategies import (
     RunStopped,
     SignDSStrategy,
 )
-from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.replies import ReplyValidator
 from flower_ldp.strategies.rounds import HealthMonitor
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.proposal import (
@@ -515,7 +515,7 @@ def stops(health: Health, ones: int, reports: int) -> bool:
     for number in range(reports):
         decode(bytes((number < ones,)))
     try:
-        watch.after_replies(cast(Any, SimpleNamespace(server_round=1)), ReplyFilter([]))
+        watch.after_replies(cast(Any, SimpleNamespace(server_round=1)), ReplyValidator([]))
     except RunStopped:
         return True
     return False

@@ -18,7 +18,7 @@ from torch import nn
 
 from flower_ldp.labels import RandomizedLabels
 from flower_ldp.mechanisms import (
-    BottomClaim,
+    BottomModelClaim,
     CodebookEmbedding,
     KaryResponse,
     RRWithPrior,
@@ -39,8 +39,8 @@ from flower_ldp.wire.records import Records, RecordTables
 from tests.split_world import Everything, Side, labels, local, tables
 
 pytestmark = pytest.mark.usefixtures("simulation_policy")
-CONDITIONAL = BottomClaim("conditional")
-PUBLIC = BottomClaim("public")
+CONDITIONAL = BottomModelClaim("conditional")
+PUBLIC = BottomModelClaim("public")
 
 
 def top(width: int, parties: int = 2, lr: float = 0.01) -> TorchTop:
@@ -193,7 +193,7 @@ def coded(given: NoisyLabels | None, parties: int = 2) -> SplitStrategy:
 def test_bottoms_learn_from_randomized_labels_and_release_codes(tmp_path: Path) -> None:
     sides = {
         1: Side("left", tmp_path, CONDITIONAL, width=10, shuffle=7),
-        2: Side("right", tmp_path, BottomClaim("dp", 2.0, 1e-5), width=10),
+        2: Side("right", tmp_path, BottomModelClaim("dp", 2.0, 1e-5), width=10),
     }
     exchange = Listening(local(sides))
     result = coded(noisy()).start(exchange, epochs=1)
@@ -214,7 +214,7 @@ def test_labels_are_not_told_to_a_frozen_bottom_and_train_a_private_one_once(
     exchange = Listening(local(public))
     coded(noisy(), 1).start(exchange, epochs=0)
     assert PREPARE not in [kind for kind, _ in exchange.asked]
-    private = {1: Side("left", tmp_path / "dp", BottomClaim("dp", 2.0, 1e-5), width=10)}
+    private = {1: Side("left", tmp_path / "dp", BottomModelClaim("dp", 2.0, 1e-5), width=10)}
     coded(noisy(), 1).start(local(private), epochs=0)
     with pytest.raises(PartyError, match="ldp:failed"):
         coded(noisy(3.0), 1).start(local(private), epochs=0)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from flower_ldp.mechanisms import BottomClaim, CodebookEmbedding, UnaryEncoding
+from flower_ldp.mechanisms import BottomModelClaim, CodebookEmbedding, UnaryEncoding
 from flower_ldp.split import TorchTop
 from flower_ldp.strategies import CodeTop, SplitStrategy
 from tests.split_world import Everything, Side, labels, local, tables
@@ -37,7 +37,7 @@ def strategy(rows: dict[str, np.ndarray]) -> SplitStrategy:
 
 def test_a_row_of_labels_is_learned_and_evaluated_at_every_place(tmp_path: Path) -> None:
     rows, seen = two_labels(), []
-    side = Side("left", tmp_path, BottomClaim("public"))
+    side = Side("left", tmp_path, BottomModelClaim("public"))
     own = strategy(rows)
     result = own.start(
         local({1: side}, Everything()),
@@ -61,7 +61,7 @@ def test_a_row_of_labels_is_learned_and_evaluated_at_every_place(tmp_path: Path)
 
 
 def test_codes_that_say_nothing_cost_what_a_guess_does(tmp_path: Path) -> None:
-    own, side = tables(), Side("left", tmp_path, BottomClaim("public"), width=10)
+    own, side = tables(), Side("left", tmp_path, BottomModelClaim("public"), width=10)
     mechanism = CodebookEmbedding(1e-9, 10)
     found = SplitStrategy(CodeTop(10), mechanism, own, labels(own), parties=1).start(
         local({1: side}, Everything()), epochs=1

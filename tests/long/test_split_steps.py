@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from flower_ldp.mechanisms import BottomClaim, UnaryEncoding
+from flower_ldp.mechanisms import BottomModelClaim, UnaryEncoding
 from flower_ldp.split import TorchParty, TorchTop, weights_digest
 from flower_ldp.strategies import CodeTop, LocalExchange, PartyError, SplitResult, SplitStrategy
 from flower_ldp.strategies.split_exchange import Exchange
@@ -22,7 +22,7 @@ from flower_ldp.wire.embedding import BACKWARD, FORWARD, REWIND, STEP_KEY
 from tests.long.test_split import Listening, top
 from tests.split_world import Everything, Side, labels, local, tables
 
-CONDITIONAL = BottomClaim("conditional")
+CONDITIONAL = BottomModelClaim("conditional")
 BLOCK = 750  # so that an epoch has two steps
 
 
@@ -217,7 +217,7 @@ def test_an_unknown_step_cannot_be_gone_back_to(tmp_path: Path) -> None:
     (reply,) = world.exchange().ask(REWIND, {0: content}).values()
     assert reply.error.reason == "ldp:refused:step"
     assert world.party(0).digest() == before
-    frozen = local({1: Side("left", tmp_path / "p", BottomClaim("public"))}, Everything())
+    frozen = local({1: Side("left", tmp_path / "p", BottomModelClaim("public"))}, Everything())
     (reply,) = frozen.ask(REWIND, {1: content}).values()
     assert reply.error.reason == "ldp:refused:message"
 

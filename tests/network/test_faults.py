@@ -79,7 +79,7 @@ def test_a_round_ends_in_time_whatever_fails_and_the_run_ends_when_nodes_are_gon
         killed.process.kill()
         poor.process.kill()
         before = time.monotonic()
-        run.wait_for("NodesGone", timeout=500)
+        run.wait_for("NodesUnavailableError", timeout=500)
         ended = time.monotonic() - before
         assert spent(poor) == 42.0
     took = seconds(run)

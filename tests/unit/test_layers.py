@@ -242,7 +242,7 @@ def test_layers_have_no_cycle() -> None:
         ("mechanisms.random", "t = __import__('torch')"),
         ("wire.layout", "from flwr.app import ArrayRecord"),
         ("wire.layout", "from flower_ldp.clients import LdpMod"),
-        ("clients.ldp_mod", "from flower_ldp.strategies.replies import ReplyFilter"),
+        ("clients.ldp_mod", "from flower_ldp.strategies.replies import ReplyValidator"),
         ("clients.ldp_mod", "import flower_ldp.config"),
         ("clients.ldp_mod", "import torch"),
         ("strategies.signds", "from flower_ldp.clients import LdpMod"),

@@ -258,13 +258,13 @@ def test_refusals_are_logged_once_per_run_on_the_server(caplog: pytest.LogCaptur
 
 def test_refusals_are_logged_once_per_run_on_a_client(caplog: pytest.LogCaptureFixture) -> None:
     class Refusing:
-        def admit(self, *_: object) -> Any:
+        def authorize(self, *_: object) -> Any:
             raise RefusalError("ldp:refused:budget", "spent")
 
         def acknowledge(self, *_: object) -> None:
             """Nothing."""
 
-    grid = LocalGrid(LdpMod(train=SignDSRelease(), admission=Refusing()), nodes=10)
+    grid = LocalGrid(LdpMod(train=SignDSRelease(), authorizer=Refusing()), nodes=10)
     strategy = signds()
     with caplog.at_level(logging.INFO, logger="flower_ldp"):
         sent = list(strategy.configure_train(1, record(MODEL), ConfigRecord(), cast(Grid, grid)))

@@ -8,7 +8,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 
 from asked_once_example import data, head, report
 from flower_ldp.config import from_config
-from flower_ldp.strategies import BestModel, patient_grid
+from flower_ldp.strategies import BestModel, grid_with_deadlines
 
 app = ServerApp()
 
@@ -47,7 +47,7 @@ def main(grid: Grid, context: Context) -> None:
         return MetricRecord({"accuracy": accuracy, "loss": loss})
 
     result = make_strategy(context).start(
-        patient_grid(grid, float(config["node-wait"])),
+        grid_with_deadlines(grid, float(config["node-wait"])),
         ArrayRecord({"weight": Array(head.initial())}),
         num_rounds=rounds,
         timeout=float(config["round-timeout"]),

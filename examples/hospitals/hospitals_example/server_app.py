@@ -13,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.files import replacing
-from flower_ldp.strategies import DPSGDStrategy, patient_grid
+from flower_ldp.strategies import DPSGDStrategy, grid_with_deadlines
 from hospitals_example import centred, data
 
 app = ServerApp()
@@ -37,7 +37,7 @@ class _OneSite:
 def main(grid: Grid, context: Context) -> None:
     """Train, evaluating on the held-out patients after each round, and write a history."""
     config = context.run_config
-    patient = patient_grid(grid, float(config["node-wait"]))
+    patient = grid_with_deadlines(grid, float(config["node-wait"]))
     if config["sites"] == "together":
         histories = [_train(patient, context, data.SITES)]
     elif config["sites"] == "alone":

@@ -10,7 +10,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from flower_ldp.strategies import patient_grid
+from flower_ldp.strategies import grid_with_deadlines
 from label_dp_example import data, model
 from label_dp_example.priors import ask_record, connected, find_priors
 
@@ -21,7 +21,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Find priors if the method wants them, train, evaluate after each round, write a file."""
     config = context.run_config
-    grid = patient_grid(grid)
+    grid = grid_with_deadlines(grid)
     method, seed = str(config["method"]), int(config["seed"])
     _, held = data.load(*data.source(context))
     labels = torch.from_numpy(held.labels)

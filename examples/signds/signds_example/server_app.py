@@ -9,7 +9,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 
 from flower_ldp.config import from_config
 from flower_ldp.errors import ConfigError
-from flower_ldp.strategies import BestModel, patient_grid
+from flower_ldp.strategies import BestModel, grid_with_deadlines
 from signds_example import data, model, report
 
 app = ServerApp()
@@ -55,7 +55,7 @@ def main(grid: Grid, context: Context) -> None:
         return MetricRecord({"accuracy": accuracy, "loss": loss})
 
     result = make_strategy(context).start(
-        patient_grid(grid, float(config["node-wait"])),
+        grid_with_deadlines(grid, float(config["node-wait"])),
         ArrayRecord(net.state_dict()),
         num_rounds=rounds,
         timeout=float(config["round-timeout"]),

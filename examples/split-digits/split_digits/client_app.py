@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from flower_ldp.clients import split_client_app
-from flower_ldp.mechanisms import BottomClaim
+from flower_ldp.mechanisms import BottomModelClaim
 from flower_ldp.split import ForwardCorrected, TorchParty
 from split_digits import data
 
@@ -55,7 +55,7 @@ def load(context: Context) -> TorchParty:
         lambda table: data.half(source, side, table),
         bottom,
         # Trained on the records, and not by DP-SGD: so the epsilon is conditional.
-        BottomClaim("conditional"),
+        BottomModelClaim("conditional"),
         folder,
         lambda parameters: torch.optim.Adam(parameters, rate),
         train,

@@ -8,7 +8,7 @@ import torch
 from flwr.app import Context
 
 from flower_ldp.clients import split_client_app
-from flower_ldp.mechanisms import BottomClaim
+from flower_ldp.mechanisms import BottomModelClaim
 from flower_ldp.split import TorchParty
 from split_lm import model, text
 
@@ -29,7 +29,7 @@ def load(context: Context) -> TorchParty:
         lambda table: text.windows(config)[table].tokens,
         model.bottom(config),
         # Trained on the text through the server's top: so the epsilon is conditional.
-        BottomClaim("conditional"),
+        BottomModelClaim("conditional"),
         Path(str(config["party-folder"])) / "text",
         lambda parameters: torch.optim.Adam(parameters, rate),
     )

@@ -11,7 +11,7 @@ import pytest
 
 from flower_ldp.accounting.ledger import Ledger, Limit
 from flower_ldp.accounting.ledger import rows as ledger_rows
-from flower_ldp.clients import OwnerAdmission, ReleaseRequest
+from flower_ldp.clients import OwnerAuthorizer, ReleaseRequest
 from flower_ldp.errors import BudgetExhausted, ConfigError
 from flower_ldp.mechanisms import BoundedMean, CodebookEmbedding
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
@@ -88,14 +88,14 @@ def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def admit(number: int, events: tuple[PrivacyEvent, ...]) -> None:
+def authorize(number: int, events: tuple[PrivacyEvent, ...]) -> None:
     request = ReleaseRequest(1, str(number), "train", events, "{}")
-    OwnerAdmission().admit(request, context()).keep(b"report", False)
+    OwnerAuthorizer().authorize(request, context()).keep(b"report", False)
 
 
 def test_what_is_declared_is_not_charged_to_finer_units_and_can_be_audited(owner: Path) -> None:
-    admit(1, CODE.events())
-    admit(2, MEAN.events())
+    authorize(1, CODE.events())
+    authorize(2, MEAN.events())
     with Ledger.open(owner / "spent.sqlite") as ledger:
         ledger.verify()
         spent = {unit: amount.epsilon_text for unit, amount in ledger.totals("ward-7").items()}
@@ -106,12 +106,14 @@ def test_what_is_declared_is_not_charged_to_finer_units_and_can_be_audited(owner
 
 
 def test_a_message_gets_its_report_again_whatever_is_declared_since(owner: Path) -> None:
-    admit(1, MEAN.events())
+    authorize(1, MEAN.events())
     (owner / "policy.yaml").write_text(DECLARED.replace(", post_processing: [example]", ""))
-    permit = OwnerAdmission().admit(ReleaseRequest(1, "1", "train", MEAN.events(), "{}"), context())
+    permit = OwnerAuthorizer().authorize(
+        ReleaseRequest(1, "1", "train", MEAN.events(), "{}"), context()
+    )
     assert permit.stored == b"report"
     with pytest.raises(BudgetExhausted, match="per example"):
-        admit(2, MEAN.events())
+        authorize(2, MEAN.events())
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from flower_ldp.advice import POOR_COSINE, Outlook, Remedies, Verdict, advise
+from flower_ldp.advice import POOR_COSINE, Remedies, UtilityForecast, Verdict, advise
 from flower_ldp.mechanisms import Codeword, Gaussian, SignDS
 from flower_ldp.mechanisms.base import GOOD_COSINE, run_cosine
 
@@ -69,7 +69,7 @@ def test_no_remedy_that_is_none_is_named() -> None:
 
 def test_one_weight_is_beyond_help() -> None:
     mechanism = SignDS(8.0)
-    found = Outlook(partial(mechanism.plan, quiet=True), 1, 99, 1, 99)
+    found = UtilityForecast(partial(mechanism.plan, quiet=True), 1, 99, 1, 99)
     assert found.remedies == Remedies(None, None, None)
     assert "nothing" in str(found.remedies)
 
@@ -77,7 +77,7 @@ def test_one_weight_is_beyond_help() -> None:
 @pytest.mark.parametrize("epsilon", [1.0, 90.0])
 def test_one_weight_with_noise_has_an_outlook(epsilon: float) -> None:
     """Codewords are for two weights at least, and a run with noise is not: no advice ends it."""
-    found = Outlook(Gaussian(epsilon, 1e-6).plan, 1, 6, 4, 6)
+    found = UtilityForecast(Gaussian(epsilon, 1e-6).plan, 1, 6, 4, 6)
     assert found.judgement()
     assert found.remedies is None or found.remedies.total_epsilon is None
 
@@ -191,7 +191,7 @@ def test_clients_that_are_asked_for_are_more_than_there_are(
 ) -> None:
     """Reports of blocks lean away too, and no number of clients takes all of that back."""
     plan = Codeword(8.0, blocks=blocks).plan
-    found = Outlook(plan, weights, clients, 10, clients // 10)
+    found = UtilityForecast(plan, weights, clients, 10, clients // 10)
     assert found.remedies is not None
     if run_cosine(plan(weights), 10**12) < GOOD_COSINE:
         assert found.remedies.clients is None

@@ -70,7 +70,7 @@ def test_a_refusal_that_depends_on_data_shows_in_one_draw_of_each() -> None:
     assert kinds == ["report", "error"]
 
 
-LONGER = LdpMod(train=LongerWithoutAnUpdate(), admission=AsDeployed())
+LONGER = LdpMod(train=LongerWithoutAnUpdate(), authorizer=AsDeployed())
 
 
 @pytest.mark.parametrize("mod", [LONGER, SaysHowMany()])

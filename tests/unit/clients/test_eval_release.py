@@ -46,7 +46,7 @@ class Watching:
     def __init__(self) -> None:
         self.requests: list[ReleaseRequest] = []
 
-    def admit(self, request: ReleaseRequest, context: Context) -> UnrecordedPermit:
+    def authorize(self, request: ReleaseRequest, context: Context) -> UnrecordedPermit:
         self.requests.append(request)
         return UnrecordedPermit()
 
@@ -66,7 +66,7 @@ def answer(
     proposal: EvalProposal | dict[str, Any],
     arrays: dict[str, np.ndarray] | None = None,
     metrics: dict[str, float] | None = None,
-    admission: Watching | None = None,
+    authorizer: Watching | None = None,
 ) -> Message:
     """Return what leaves a deployment if the app replies with these arrays and metrics."""
     content = RecordDict(
@@ -82,7 +82,7 @@ def answer(
     def app(given: Message, _: Context) -> Message:
         return Message(content, reply_to=given)
 
-    mod = LdpMod(evaluate=LaplaceEvalRelease(), admission=admission or AsDeployed())
+    mod = LdpMod(evaluate=LaplaceEvalRelease(), authorizer=authorizer or AsDeployed())
     return mod(asked(proposal), context(), app)
 
 
@@ -136,9 +136,9 @@ def test_rows_are_not_taken_twice() -> None:
 
 
 def test_the_admission_hears_the_whole_cost_and_all_terms() -> None:
-    admission = Watching()
-    answer(PRECISE, admission=admission)
-    (request,) = admission.requests
+    authorizer = Watching()
+    answer(PRECISE, authorizer=authorizer)
+    (request,) = authorizer.requests
     assert request.message_type == "evaluate"
     assert request.events == PRECISE.events()
     assert json.loads(request.parameters) == PRECISE.to_fields()

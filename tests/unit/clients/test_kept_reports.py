@@ -11,10 +11,10 @@ import pytest
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import OwnerAdmission, ReleaseRequest
+from flower_ldp.clients import OwnerAuthorizer, ReleaseRequest
 from flower_ldp.clients.charging import MOST_DRAWS
 from flower_ldp.errors import RefusalError
-from flower_ldp.mechanisms import BottomClaim, UnaryEncoding
+from flower_ldp.mechanisms import BottomModelClaim, UnaryEncoding
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.strategies import PartyError, SplitStrategy
 from flower_ldp.wire.embedding import FORWARD, STEP_KEY, EmbeddingProposal, TableTerms
@@ -59,10 +59,10 @@ def write(
 
 def run(folder: Path, kind: str, epochs: int, eps: float = 2.0, block: int = BLOCK) -> None:
     own = tables(block=block)
-    claim = BottomClaim("dp", 2.0, 1e-5) if kind == "dp" else BottomClaim(kind)  # type: ignore[arg-type]
+    claim = BottomModelClaim("dp", 2.0, 1e-5) if kind == "dp" else BottomModelClaim(kind)  # type: ignore[arg-type]
     side = Side("left", folder, claim, block=block)
     strategy = SplitStrategy(top(32, 1), UnaryEncoding(eps, 32), own, labels(own), parties=1)
-    exchange = local({1: side}, OwnerAdmission())
+    exchange = local({1: side}, OwnerAuthorizer())
     strategy.start(exchange, epochs=epochs, evaluate_every=0, any_step=True)
 
 
@@ -124,7 +124,7 @@ def test_a_bottom_trained_privately_is_paid_for_once_by_all_records(owner: Path)
 
 
 def test_another_private_bottom_adds_to_blocks_that_the_first_one_told_of(owner: Path) -> None:
-    side = Side("left", owner, BottomClaim("dp", 2.0, 5e-6), block=BLOCK)
+    side = Side("left", owner, BottomModelClaim("dp", 2.0, 5e-6), block=BLOCK)
     ask(owner, side)
     party = side(None)  # type: ignore[arg-type]
     party.bottom.get_parameter("0.bias").data += 1.0
@@ -139,7 +139,7 @@ def test_another_bottom_or_label_is_another_release(owner: Path) -> None:
     run(owner, "public", epochs=1, eps=2.0)
     assert set(spent(owner).values()) == {(48, 0)}
     (owner / "left" / "bottom.pt").unlink()
-    first = Side("left", owner, BottomClaim("public"))(None)  # type: ignore[arg-type]
+    first = Side("left", owner, BottomModelClaim("public"))(None)  # type: ignore[arg-type]
     first.bottom.get_parameter("0.bias").data += 1.0
     first.save()
     run(owner, "public", epochs=1)
@@ -163,7 +163,7 @@ def ask(folder: Path, owner_side: Side, block: int = 0) -> bytes:
     fields = EmbeddingProposal(UnaryEncoding(2.0, 32), terms, block).to_fields()
     step = ConfigRecord({"after": owner_side(None).step})  # type: ignore[arg-type]
     content = RecordDict({PROPOSAL_KEY: ConfigRecord({**fields}), STEP_KEY: step})
-    (reply,) = local({1: owner_side}, OwnerAdmission()).ask(FORWARD, {1: content}).values()
+    (reply,) = local({1: owner_side}, OwnerAuthorizer()).ask(FORWARD, {1: content}).values()
     if reply.has_error():
         raise PartyError("left", reply.error.reason or "")
     found = reply.content.config_records[REPORT_KEY][PAYLOAD_KEY]
@@ -173,7 +173,7 @@ def ask(folder: Path, owner_side: Side, block: int = 0) -> bytes:
 
 def test_the_same_question_gets_the_same_bits_until_the_bottom_moves(owner: Path) -> None:
     write(owner, conditional=BY_NAME)
-    side = Side("left", owner, BottomClaim("conditional"), block=BLOCK)
+    side = Side("left", owner, BottomModelClaim("conditional"), block=BLOCK)
     first = ask(owner, side)
     assert ask(owner, side) == first
     assert list(spent(owner).values()) == [(32, 0)]
@@ -186,7 +186,7 @@ def test_the_same_question_gets_the_same_bits_until_the_bottom_moves(owner: Path
 def test_a_draw_that_was_lost_is_paid_for_again(
     owner: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    side = Side("left", owner, BottomClaim("public"), block=BLOCK)
+    side = Side("left", owner, BottomModelClaim("public"), block=BLOCK)
 
     def crash(*_: object) -> None:
         raise OSError("gone")
@@ -212,9 +212,9 @@ def context() -> Context:
 
 def test_what_is_charged_to_all_of_the_data_is_charged_to_each_part(owner: Path) -> None:
     """A bottom trained on the very data, or labels of it: charged as a whole, before or after."""
-    admission = OwnerAdmission()
+    authorizer = OwnerAuthorizer()
     for part in ("layout/train/0", "", "another/train/0", "layout/train/1"):
-        admission.admit(request(part, Unit.EXAMPLE), context()).close()
+        authorizer.authorize(request(part, Unit.EXAMPLE), context()).close()
     assert spent(owner) == dict.fromkeys(
         (f"ward-7#{part}" for part in ("another/train/0", "layout/train/0", "layout/train/1")),
         (3, 0),
@@ -226,7 +226,7 @@ def test_what_is_charged_to_all_of_the_data_is_charged_to_each_part(owner: Path)
 
 def test_a_question_whose_report_never_comes_is_refused_in_the_end(owner: Path) -> None:
     for _ in range(MOST_DRAWS):
-        OwnerAdmission().admit(request("layout/train/0", Unit.EXAMPLE, "q"), context()).close()
+        OwnerAuthorizer().authorize(request("layout/train/0", Unit.EXAMPLE, "q"), context()).close()
     with pytest.raises(RefusalError, match="no report was sealed"):
-        OwnerAdmission().admit(request("layout/train/0", Unit.EXAMPLE, "q"), context()).close()
+        OwnerAuthorizer().authorize(request("layout/train/0", Unit.EXAMPLE, "q"), context()).close()
     assert list(spent(owner).values()) == [(MOST_DRAWS, 0)]

@@ -9,7 +9,7 @@ import pytest
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.accounting.ledger.charges import MOST_PARAMETERS
-from flower_ldp.clients import LabelStages, OwnerAdmission, PrivateLabels, ReleaseRequest
+from flower_ldp.clients import LabelStages, OwnerAuthorizer, PrivateLabels, ReleaseRequest
 from flower_ldp.clients.permit import canonical
 from flower_ldp.errors import BudgetExhausted, RefusalError, ReleaseError
 from flower_ldp.mechanisms import CodebookEmbedding, KaryResponse, RRWithPrior
@@ -113,7 +113,7 @@ def test_embeddings_of_data_whose_labels_went_by_stages_are_not_refused(folder: 
     path.write_text(text.replace("life: {epsilon: 1.0}", "life: {epsilon: 4.0}"))
     events = (PrivacyEvent("codes", 3.0, unit=Unit.EXAMPLE),)
     request = ReleaseRequest(1, "m", "train", events, "{}", "0123/train/0", "question")
-    OwnerAdmission().admit(request, context()).close()
+    OwnerAuthorizer().authorize(request, context()).close()
     assert total(folder) == 4.0
 
 

@@ -83,7 +83,7 @@ def answer(
 
 def deployed() -> LdpMod:
     """Return a gate that answers as in a deployment."""
-    return LdpMod(train=SignDSRelease(), admission=AsDeployed())
+    return LdpMod(train=SignDSRelease(), authorizer=AsDeployed())
 
 
 def assert_error(reply: Message, reason: str) -> None:
@@ -381,7 +381,7 @@ class Recording:
         self.requests: list[ReleaseRequest] = []
         self.refuse = refuse
 
-    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+    def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
         self.requests.append(request)
         if self.refuse:
             raise RefusalError(self.refuse, "private or not, this stays here: " + CANARY)
@@ -392,15 +392,15 @@ class Recording:
 
 
 def test_admission_is_asked_with_public_facts_before_the_app() -> None:
-    admission = Recording()
+    authorizer = Recording()
 
     def app(message: Message, context: Context) -> Message:
-        assert len(admission.requests) == 1
+        assert len(authorizer.requests) == 1
         return honest_app(message, context)
 
-    mod = LdpMod(train=SignDSRelease(), admission=admission)
+    mod = LdpMod(train=SignDSRelease(), authorizer=authorizer)
     answer(app, proposal(MODEL, SELECTION, (0.5, 1e-3)), mod=mod)
-    (request,) = admission.requests
+    (request,) = authorizer.requests
     assert (request.run_id, request.message_type) == (3, "train")
     assert request.message_id.startswith("m-")
     assert [(e.mechanism, e.epsilon) for e in request.events] == [("signds", 20.0), ("magrr", 0.5)]
@@ -418,7 +418,7 @@ def test_admission_is_asked_with_public_facts_before_the_app() -> None:
 
 
 def test_a_refusal_by_the_admission_sends_its_code_only() -> None:
-    mod = LdpMod(train=SignDSRelease(), admission=Recording("ldp:refused:budget"))
+    mod = LdpMod(train=SignDSRelease(), authorizer=Recording("ldp:refused:budget"))
     reply = answer(never, mod=mod)
     assert_error(reply, "ldp:refused:budget")
     assert CANARY not in everything_in(reply)
@@ -426,13 +426,13 @@ def test_a_refusal_by_the_admission_sends_its_code_only() -> None:
 
 def test_an_admission_that_breaks_lets_nothing_out() -> None:
     class Broken:
-        def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+        def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
             raise OSError("unreadable ledger " + CANARY)
 
         def acknowledge(self, message_type: str, context: Context) -> Permit:
             raise AssertionError("nothing is acknowledged")
 
-    reply = answer(never, mod=LdpMod(train=SignDSRelease(), admission=Broken()))
+    reply = answer(never, mod=LdpMod(train=SignDSRelease(), authorizer=Broken()))
     assert_error(reply, FAILED)
 
 
@@ -443,13 +443,13 @@ def test_context_state_is_not_used_for_anything_that_leaves() -> None:
 
 
 class Keeping(UnrecordedPermit):
-    """An admission that keeps one report, as a ledger does; it is its own permit."""
+    """An authorizer that keeps one report, as a ledger does; it is its own permit."""
 
     def __init__(self, *, breaks: bool = False) -> None:
         super().__init__()
         self.breaks = breaks
 
-    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+    def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
         return self
 
     def acknowledge(self, message_type: str, context: Context) -> Permit:
@@ -467,14 +467,14 @@ def payload_in(reply: Message) -> object:
 
 def test_a_message_delivered_again_gets_the_stored_report_and_the_app_is_not_asked() -> None:
     keeping = Keeping()
-    mod = LdpMod(train=SignDSRelease(), admission=keeping)
+    mod = LdpMod(train=SignDSRelease(), authorizer=keeping)
     first = payload_in(answer(honest_app, mod=mod))
     assert keeping.stored == first
     assert payload_in(answer(never, mod=mod)) == first
 
 
 def test_a_report_that_cannot_be_kept_does_not_leave() -> None:
-    mod = LdpMod(train=SignDSRelease(), admission=Keeping(breaks=True))
+    mod = LdpMod(train=SignDSRelease(), authorizer=Keeping(breaks=True))
     reply = answer(honest_app, mod=mod)
     assert_error(reply, FAILED)
     assert CANARY not in everything_in(reply)

@@ -17,7 +17,7 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients.split_embedding import OpenEmbedding
 from flower_ldp.mechanisms import (
-    BottomClaim,
+    BottomModelClaim,
     CodebookEmbedding,
     UnaryEncoding,
 )
@@ -187,7 +187,7 @@ SCORES = np.where(ONE_HOT > 0, 1.0, -1.0)
 def test_what_is_wrong_with_embeddings_is_said(
     mechanism: EmbeddingMechanism, found: np.ndarray | None, words: list[str]
 ) -> None:
-    claim = BottomClaim("public")
+    claim = BottomModelClaim("public")
     opened = OpenEmbedding(EmbeddingProposal(mechanism, TERMS, 0), (), "", "", claim)
     reply = RecordDict({} if found is None else {"embedding": record({"embedding": found})})
     said = opened.complaint(reply)

@@ -14,7 +14,7 @@ from flwr.app import Context, Message, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.accounting.ledger.anchor import FileAnchor
-from flower_ldp.clients import LdpMod, OwnerAdmission, ReleaseRequest, SignDSRelease
+from flower_ldp.clients import LdpMod, OwnerAuthorizer, ReleaseRequest, SignDSRelease
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.privacy import Unit
@@ -58,7 +58,7 @@ def never(sent: Message, _: Context) -> Message:
 
 
 def ask(name: str, inner: object = app, selection: SignDS = SELECTION) -> Message:
-    gate = LdpMod(train=SignDSRelease(), admission=OwnerAdmission())
+    gate = LdpMod(train=SignDSRelease(), authorizer=OwnerAuthorizer())
     return gate(message(proposal(MODEL, selection), message_id=name), context(), inner)  # type: ignore[arg-type]
 
 
@@ -130,17 +130,17 @@ def test_a_message_without_a_release_needs_a_policy_and_a_ledger(
 def test_only_a_charge_without_a_report_is_gone_on_with(policy: Path) -> None:
     opened = SignDSRelease().open(proposal(MODEL, SELECTION))
     request = ReleaseRequest(3, "m-1", "train", opened.events, opened.parameters)
-    owner = OwnerAdmission()
+    owner = OwnerAuthorizer()
     with pytest.raises(RefusalError, match="is not charged"):
         owner.resume(request, context())
-    owner.admit(request, context()).close()
+    owner.authorize(request, context()).close()
     with pytest.raises(RefusalError, match="for another request"):
         owner.resume(replace(request, parameters="{}"), context())
     owner.resume(request, context()).keep(b"report", False)
     assert spent(policy) == 4.0
     with pytest.raises(RefusalError, match="has a report"):
         owner.resume(request, context())
-    assert owner.admit(request, context()).stored == b"report"
+    assert owner.authorize(request, context()).stored == b"report"
 
 
 def test_a_larger_epsilon_than_allowed_is_refused_and_not_charged(policy: Path) -> None:
@@ -308,14 +308,14 @@ def test_no_message_can_take_the_name_of_a_charge_of_the_owners_own(
 ) -> None:
     """Labels and kept reports are charged in run 0; a server writes what a message is called."""
     request = ReleaseRequest(0, name, "train", SELECTION.events(), "{}", memo=memo)
-    owner = OwnerAdmission()
-    for ask in (owner.admit, owner.resume):
+    owner = OwnerAuthorizer()
+    for ask in (owner.authorize, owner.resume):
         with pytest.raises(RefusalError, match="run 0 is the owner's own") as refused:
             ask(request, context())
         assert refused.value.code == "ldp:refused:policy"
     with Ledger.open(policy.parent / "spent.sqlite") as ledger:
         assert ledger.mark().entries == 0
-    owner.admit(replace(request, run_id=1), context()).close()
+    owner.authorize(replace(request, run_id=1), context()).close()
 
 
 def test_the_gate_refuses_a_message_of_run_0_before_the_app_is_asked(policy: Path) -> None:

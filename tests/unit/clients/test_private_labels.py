@@ -15,7 +15,7 @@ from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.ledger import REFUSED_REPEAT, Ledger
 from flower_ldp.clients import (
     LabelStages,
-    OwnerAdmission,
+    OwnerAuthorizer,
     PrivateLabels,
     RandomizedLabels,
     ReleaseRequest,
@@ -395,5 +395,5 @@ def test_a_server_of_run_0_cannot_take_the_name_of_a_label_set(folder: Path) -> 
     event = PrivacyEvent("kary_response", 0.5, unit=Unit.LABEL)
     taken = ReleaseRequest(0, "labels:train", "train", (event,), "{}")
     with pytest.raises(RefusalError, match="run 0"):
-        OwnerAdmission().admit(taken, context())
+        OwnerAuthorizer().authorize(taken, context())
     assert len(randomized().reports) == len(LABELS)

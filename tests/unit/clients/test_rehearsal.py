@@ -35,7 +35,7 @@ class Counting:
         self.requests: list[ReleaseRequest] = []
         self.acknowledged: list[str] = []
 
-    def admit(self, request: ReleaseRequest, context: Context) -> Permit:
+    def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
         self.requests.append(request)
         return UnrecordedPermit()
 
@@ -58,8 +58,8 @@ def asked(run: int, kind: str = "train") -> Message:
     return sent
 
 
-def gate(rehearsal: Rehearsal, admission: Counting | None = None) -> LdpMod:
-    return LdpMod(train=SignDSRelease(), rehearsal=rehearsal, admission=admission or Counting())
+def gate(rehearsal: Rehearsal, authorizer: Counting | None = None) -> LdpMod:
+    return LdpMod(train=SignDSRelease(), rehearsal=rehearsal, authorizer=authorizer or Counting())
 
 
 def raising(error: BaseException) -> App:
@@ -101,12 +101,12 @@ class Unspeakable(Exception):  # noqa: N818
     ],
 )
 def test_what_fails_in_a_rehearsal_is_told_and_costs_nothing(app: Any, text: str) -> None:
-    admission = Counting()
-    reply = gate(Rehearsal(train=app), admission)(asked(next(_runs)), context(), never)
+    authorizer = Counting()
+    reply = gate(Rehearsal(train=app), authorizer)(asked(next(_runs)), context(), never)
     assert reply.has_error()
     assert reply.error.reason.startswith(f"{REFUSED_REHEARSAL}: ")
     assert text in reply.error.reason
-    assert admission.requests == []
+    assert authorizer.requests == []
 
 
 def test_an_app_that_passes_is_rehearsed_once_and_then_charged() -> None:
@@ -120,15 +120,15 @@ def test_an_app_that_passes_is_rehearsed_once_and_then_charged() -> None:
         calls.append("app")
         return trained(message, context)
 
-    run, admission = next(_runs), Counting()
+    run, authorizer = next(_runs), Counting()
     for own in (context(), context()):  # two clients of one process
         for _ in range(2):
-            reply = gate(Rehearsal(train=rehearsed), admission)(asked(run), own, app)
+            reply = gate(Rehearsal(train=rehearsed), authorizer)(asked(run), own, app)
             assert list(reply.content) == [REPORT_KEY]
     assert calls == ["rehearsal", *["app"] * 4]
-    gate(Rehearsal(train=rehearsed), admission)(asked(next(_runs)), context(), app)
+    gate(Rehearsal(train=rehearsed), authorizer)(asked(next(_runs)), context(), app)
     assert calls[-2:] == ["rehearsal", "app"]
-    assert len(admission.requests) == 5
+    assert len(authorizer.requests) == 5
 
 
 def test_a_new_process_finds_the_mark_in_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def test_what_an_app_wrote_into_its_configuration_is_not_found_by_a_later_rehear
         train=SignDSRelease(),
         evaluate=SignDSRelease(),
         rehearsal=Rehearsal(evaluate=rehearsed),
-        admission=Counting(),
+        authorizer=Counting(),
     )
     assert list(mod(asked(run), own, app).content) == [REPORT_KEY]
     reason = mod(asked(run, "evaluate"), own, never).error.reason
@@ -219,10 +219,10 @@ def test_without_a_policy_a_rehearsal_says_nothing(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_text_is_an_answer_without_a_release_and_counted_as_one() -> None:
-    admission = Counting()
-    gate(Rehearsal(train=raising(ValueError())), admission)(asked(next(_runs)), context(), never)
-    gate(Rehearsal(train=trained), admission)(asked(next(_runs)), context(), trained)
-    assert admission.acknowledged == ["train"]
+    authorizer = Counting()
+    gate(Rehearsal(train=raising(ValueError())), authorizer)(asked(next(_runs)), context(), never)
+    gate(Rehearsal(train=trained), authorizer)(asked(next(_runs)), context(), trained)
+    assert authorizer.acknowledged == ["train"]
 
 
 def test_the_text_is_one_line_that_is_cut() -> None:

@@ -18,7 +18,7 @@ from flower_ldp.clients import (
     Release,
     ReleaseRequest,
 )
-from flower_ldp.mechanisms import BottomClaim, Gaussian, Laplace, UnaryEncoding
+from flower_ldp.mechanisms import BottomModelClaim, Gaussian, Laplace, UnaryEncoding
 from flower_ldp.refusals import REFUSED_PROPOSAL
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
 from flower_ldp.wire.evaluation import EvalProposal
@@ -34,12 +34,12 @@ BITS = 2**20
 
 
 class Asked:
-    """An admission that allows all, and notes what it was asked."""
+    """An authorizer that allows all, and notes what it was asked."""
 
     def __init__(self) -> None:
         self.requests: list[ReleaseRequest] = []
 
-    def admit(self, request: ReleaseRequest, context: Context) -> UnrecordedPermit:
+    def authorize(self, request: ReleaseRequest, context: Context) -> UnrecordedPermit:
         self.requests.append(request)
         return UnrecordedPermit(is_simulation=True)  # no report of that size is to be drawn
 
@@ -50,7 +50,7 @@ class Asked:
 def embedding(records: int, folder: Path) -> tuple[Release, Mapping[str, object]]:
     tables = RecordTables({"train": Records.of(range(records))}, records)
     features = np.zeros((records, 1), dtype=np.float32)
-    claim = BottomClaim("public")
+    claim = BottomModelClaim("public")
     party = split.TorchParty("left", tables, lambda _: features, nn.Linear(1, 1), claim, folder)
     terms = TableTerms("train", tables.tables["train"].digest, records, records)
     return EmbeddingRelease(party), EmbeddingProposal(
@@ -64,16 +64,16 @@ def evaluation(rows: int, _: Path) -> tuple[Release, Mapping[str, object]]:
 
 
 def asked_for(release: Release, fields: Mapping[str, object]) -> tuple[int, str]:
-    """Return how often the admission was asked, and what the server was told."""
-    admission = Asked()
-    gate = LdpMod(train=release, admission=admission)
+    """Return how often the authorizer was asked, and what the server was told."""
+    authorizer = Asked()
+    gate = LdpMod(train=release, authorizer=authorizer)
     content = RecordDict({PROPOSAL_KEY: ConfigRecord({**fields})})  # type: ignore[dict-item]
 
     def fails(*_: object) -> None:
         raise ValueError("computed")
 
     reply = gate(message(content), context(), fails)  # type: ignore[arg-type]
-    return len(admission.requests), reply.error.reason
+    return len(authorizer.requests), reply.error.reason
 
 
 @pytest.mark.parametrize(

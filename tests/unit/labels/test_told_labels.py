@@ -13,7 +13,7 @@ from flwr.app import Context
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import private_labels, split_client_app
 from flower_ldp.errors import BudgetExhausted
-from flower_ldp.mechanisms import BottomClaim, CodebookEmbedding, KaryResponse
+from flower_ldp.mechanisms import BottomModelClaim, CodebookEmbedding, KaryResponse
 from flower_ldp.privacy import Unit
 from flower_ldp.strategies import CodeTop, LocalExchange, NoisyLabels, SplitStrategy
 from tests import messages
@@ -67,7 +67,7 @@ def run(folder: Path, epsilon: float = 4.0) -> NoisyLabels:
     strategy = SplitStrategy(
         CodeTop(10), CodebookEmbedding(8.0, 10), own, labels(own), parties=1, noisy_labels=noisy
     )
-    side = Side("left", folder / "bottoms", BottomClaim("conditional"), width=10, block=750)
+    side = Side("left", folder / "bottoms", BottomModelClaim("conditional"), width=10, block=750)
     strategy.start(LocalExchange({1: (split_client_app(side), party)}), epochs=1)
     return noisy
 

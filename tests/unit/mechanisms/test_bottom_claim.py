@@ -7,7 +7,7 @@ import math
 import pytest
 
 from flower_ldp.errors import RefusalError
-from flower_ldp.mechanisms import BottomClaim, CodebookEmbedding, UnaryEncoding
+from flower_ldp.mechanisms import BottomModelClaim, CodebookEmbedding, UnaryEncoding
 from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from tests.yaml_texts import parse_policy
@@ -16,11 +16,11 @@ RELEASE = UnaryEncoding(5.0, 128).events()
 
 
 def test_a_public_bottom_costs_the_release() -> None:
-    assert BottomClaim("public").events(RELEASE) == RELEASE
+    assert BottomModelClaim("public").events(RELEASE) == RELEASE
 
 
 def test_a_private_bottom_brings_its_training() -> None:
-    claim = BottomClaim("dp", 2.0, 1e-5)
+    claim = BottomModelClaim("dp", 2.0, 1e-5)
     (release,) = claim.events(CodebookEmbedding(6.0, 10).events())
     (training,) = claim.training()
     assert release == PrivacyEvent("codebook_embedding", 6.0, unit=Unit.EXAMPLE)
@@ -31,7 +31,7 @@ def test_a_private_bottom_brings_its_training() -> None:
 
 
 def test_a_conditional_claim_is_in_the_name_of_every_event() -> None:
-    claim = BottomClaim("conditional")
+    claim = BottomModelClaim("conditional")
     (event,) = claim.events(RELEASE)
     assert event.mechanism == "embedding_dp:conditional"
     assert (event.epsilon, event.unit) == (320.0, Unit.EXAMPLE)
@@ -40,7 +40,7 @@ def test_a_conditional_claim_is_in_the_name_of_every_event() -> None:
 
 @pytest.mark.parametrize("kind", ["public", "dp", "conditional"])
 def test_a_release_that_costs_nothing_costs_nothing(kind: str) -> None:
-    claim = BottomClaim("dp", 1.0, 1e-6) if kind == "dp" else BottomClaim(kind)  # type: ignore[arg-type]
+    claim = BottomModelClaim("dp", 1.0, 1e-6) if kind == "dp" else BottomModelClaim(kind)  # type: ignore[arg-type]
     assert claim.events(()) == ()
 
 
@@ -59,7 +59,7 @@ def test_a_release_that_costs_nothing_costs_nothing(kind: str) -> None:
 )
 def test_amounts_go_with_the_kind(arguments: tuple[object, ...], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        BottomClaim(*arguments)  # type: ignore[arg-type]
+        BottomModelClaim(*arguments)  # type: ignore[arg-type]
 
 
 POLICY = """
@@ -80,7 +80,7 @@ def policy(mode: str, messages: str = "{}", unlisted: str = "refuse") -> Policy:
     return parse_policy(POLICY.format(mode=mode, messages=messages, unlisted=unlisted))
 
 
-def allowed(judge: Policy, claim: BottomClaim) -> bool:
+def allowed(judge: Policy, claim: BottomModelClaim) -> bool:
     try:
         judge.check("train.forward", (*claim.events(RELEASE), *claim.training()))
     except RefusalError:
@@ -90,22 +90,22 @@ def allowed(judge: Policy, claim: BottomClaim) -> bool:
 
 @pytest.mark.parametrize("mode", ["deployment", "simulation"])
 def test_a_mechanism_that_is_allowed_is_not_allowed_conditionally(mode: str) -> None:
-    assert allowed(policy(mode, PLAIN), BottomClaim("public"))
-    assert not allowed(policy(mode, PLAIN), BottomClaim("conditional"))
-    assert allowed(policy(mode, BY_NAME), BottomClaim("conditional"))
-    assert not allowed(policy(mode, BY_NAME), BottomClaim("public"))
+    assert allowed(policy(mode, PLAIN), BottomModelClaim("public"))
+    assert not allowed(policy(mode, PLAIN), BottomModelClaim("conditional"))
+    assert allowed(policy(mode, BY_NAME), BottomModelClaim("conditional"))
+    assert not allowed(policy(mode, BY_NAME), BottomModelClaim("public"))
 
 
 def test_a_deployment_that_answers_everything_does_not_answer_conditionally() -> None:
-    assert allowed(policy("simulation", unlisted="answer"), BottomClaim("conditional"))
-    assert not allowed(policy("deployment", unlisted="answer"), BottomClaim("conditional"))
-    assert allowed(policy("deployment", unlisted="answer"), BottomClaim("public"))
+    assert allowed(policy("simulation", unlisted="answer"), BottomModelClaim("conditional"))
+    assert not allowed(policy("deployment", unlisted="answer"), BottomModelClaim("conditional"))
+    assert allowed(policy("deployment", unlisted="answer"), BottomModelClaim("public"))
 
 
 def test_the_training_of_a_bottom_must_be_allowed_too() -> None:
-    claim = BottomClaim("dp", 2.0, 1e-5)
+    claim = BottomModelClaim("dp", 2.0, 1e-5)
     assert not allowed(policy("deployment", PLAIN), claim)
     training = "bottom_training: {epsilon: 2.0, delta: 1.0e-5, unit: example}"
     both = PLAIN.replace("{embedding_dp:", "{" + training + ", embedding_dp:")
     assert allowed(policy("deployment", both), claim)
-    assert not allowed(policy("deployment", both), BottomClaim("dp", 2.1, 1e-5))
+    assert not allowed(policy("deployment", both), BottomModelClaim("dp", 2.1, 1e-5))

@@ -10,9 +10,9 @@ import pytest
 
 from flower_ldp.mechanisms.codebook import (
     CodebookResponse,
+    em_estimate,
     log_likelihood,
     maximum_likelihood,
-    unfold,
 )
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent, compose_directly
@@ -92,7 +92,7 @@ def test_expectation_maximization_climbs_as_fast_as_the_bound(
     divergence = float((best[used] * np.log(best[used] / prior[used])).sum())
     before = log_likelihood(counts, epsilon, prior)
     for step in range(1, 60):
-        shares = unfold(counts, epsilon, prior, iterations=step, tolerance=0.0)
+        shares = em_estimate(counts, epsilon, prior, iterations=step, tolerance=0.0)
         now = log_likelihood(counts, epsilon, shares)
         assert now >= before - 1e-9 * abs(before)
         assert top - now <= sum(counts) * divergence / step + 1e-9
@@ -101,7 +101,7 @@ def test_expectation_maximization_climbs_as_fast_as_the_bound(
 
 @pytest.mark.parametrize("counts", [COUNTS[0], COUNTS[4]])
 def test_expectation_maximization_ends_at_the_closed_form(counts: list[int]) -> None:
-    found = unfold(counts, 4.0, np.full(4, 0.25), tolerance=0.0, iterations=5000)
+    found = em_estimate(counts, 4.0, np.full(4, 0.25), tolerance=0.0, iterations=5000)
     np.testing.assert_allclose(found, maximum_likelihood(counts, 4.0), atol=1e-4)
 
 
@@ -113,7 +113,8 @@ def test_expectation_maximization_is_geometric_near_an_inner_maximum() -> None:
     response = (1 - truth) / 4 + truth * best
     factor = 1 - truth * (truth * best / response).min()
     shares = [
-        unfold(counts, epsilon, [0.7, 0.1, 0.1, 0.1], iterations=n, tolerance=0.0) for n in (60, 61)
+        em_estimate(counts, epsilon, [0.7, 0.1, 0.1, 0.1], iterations=n, tolerance=0.0)
+        for n in (60, 61)
     ]
     first, second = (np.abs(found - best).max() for found in shares)
     assert 1e-12 < second <= factor * first * 1.01
@@ -121,7 +122,7 @@ def test_expectation_maximization_is_geometric_near_an_inner_maximum() -> None:
 
 def test_few_steps_stay_near_the_prior_and_the_maximum_does_not() -> None:
     prior, counts = np.array([0.97, 0.01, 0.01, 0.01]), [100, 100, 100, 700]
-    early = unfold(counts, 1.0, prior, iterations=1)
+    early = em_estimate(counts, 1.0, prior, iterations=1)
     assert early[0] > 0.5
     assert maximum_likelihood(counts, 1.0)[0] == 0.0
 
@@ -186,4 +187,4 @@ def test_wrong_counts_are_refused(counts: list[float]) -> None:
 @pytest.mark.parametrize("prior", [[0.5], [0.0, 1.0], [np.nan, 1.0]])
 def test_wrong_priors_are_refused(prior: list[float]) -> None:
     with pytest.raises(ValueError, match="prior"):
-        unfold([1, 2], 1.0, prior)
+        em_estimate([1, 2], 1.0, prior)

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from flower_ldp.mechanisms import Codeword, NamedCodeword, RandomSource
+from flower_ldp.mechanisms import Codeword, CodewordReport, RandomSource
 from flower_ldp.mechanisms.base import run_cosine
 from flower_ldp.mechanisms.hadamard import draw, favoured_of, signs
 from flower_ldp.privacy import Unit, compose_directly
@@ -35,19 +35,19 @@ UPDATES = [
 ]
 
 
-def named(mechanism: Codeword, order: int) -> list[NamedCodeword]:
+def named(mechanism: Codeword, order: int) -> list[CodewordReport]:
     return [
-        NamedCodeword(order, *parts)
+        CodewordReport(order, *parts)
         for parts in itertools.product(range(mechanism.rotations), range(order), (1, -1))
     ]
 
 
-def law(mechanism: Codeword, update: tuple[int, ...], order: int) -> dict[NamedCodeword, Fraction]:
+def law(mechanism: Codeword, update: tuple[int, ...], order: int) -> dict[CodewordReport, Fraction]:
     """The law by its definition: a sort for each code and offset, in integers."""
     size, many = mechanism.favoured, 2 * order
     power = Fraction(math.exp(mechanism.epsilon))
     below = size * power + many - size
-    found: Counter[NamedCodeword] = Counter()
+    found: Counter[CodewordReport] = Counter()
     # Both dimensions of these tests, 3 and 4, are cut to parts of order // blocks entries.
     filled = [*update, *[0] * (order - len(update))]
     rows = order // mechanism.blocks
@@ -70,7 +70,7 @@ def law(mechanism: Codeword, update: tuple[int, ...], order: int) -> dict[NamedC
             ranked = sorted(range(many), key=lambda i: (-words[i][2], (i - offset) % many))
             for place, i in enumerate(ranked):
                 weight = (power if place < size else 1) / below / many / mechanism.rotations
-                found[NamedCodeword(order, rotation, words[i][0], words[i][1])] += weight
+                found[CodewordReport(order, rotation, words[i][0], words[i][1])] += weight
     return found
 
 
@@ -116,7 +116,7 @@ def test_what_has_no_direction_is_answered_by_a_uniform_codeword(value: object) 
     mechanism = SMALL[2]
     found = {mechanism.log_prob(report, value, 4) for report in named(mechanism, 4)}
     assert found == {-math.log(2 * 4 * 3)}
-    assert isinstance(mechanism.randomize(value, RandomSource.seeded(1), 4), NamedCodeword)
+    assert isinstance(mechanism.randomize(value, RandomSource.seeded(1), 4), CodewordReport)
 
 
 @pytest.mark.parametrize("update", UPDATES[:4])
@@ -347,8 +347,8 @@ def test_the_plan_says_how_far_blocks_lean(dimension: int, blocks: int, clients:
     plan = mechanism.plan(dimension)
     assert abs(np.mean(cosines) - plan.cosine_of_sum(clients)) < 0.04
     # What leans to the longest blocks averages out over neither codes nor rounds.
-    assert plan.lean > 0.2
-    assert run_cosine(plan, 10**9) < math.sqrt(1 / (1 + plan.lean)) + 1e-6
+    assert plan.bias > 0.2
+    assert run_cosine(plan, 10**9) < math.sqrt(1 / (1 + plan.bias)) + 1e-6
 
 
 @pytest.mark.parametrize("epsilon", [1e-13, 1e-300, 0.0, -1.0, 100.5, math.nan])
@@ -485,8 +485,8 @@ def test_dimensions_that_have_no_code_are_refused() -> None:
 def test_reports_that_are_none_are_refused(report: tuple[int, int, int, int]) -> None:
     mechanism = Codeword(1.0, rotations=2)
     with pytest.raises(ValueError, match="report must name"):
-        mechanism.log_prob(NamedCodeword(*report), np.ones(4))
+        mechanism.log_prob(CodewordReport(*report), np.ones(4))
     with pytest.raises(ValueError, match="report must name"):
-        mechanism.estimate([NamedCodeword(*report)], 4)
+        mechanism.estimate([CodewordReport(*report)], 4)
     with pytest.raises(ValueError, match="at least one report"):
         mechanism.estimate([], 4)

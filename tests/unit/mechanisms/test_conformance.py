@@ -24,11 +24,11 @@ from flower_ldp.mechanisms import (
     CodebookEmbedding,
     CodebookResponse,
     Codeword,
+    CodewordReport,
     KaryResponse,
     Laplace,
     MagRR,
     Mechanism,
-    NamedCodeword,
     RandomSource,
     RRWithPrior,
     Selection,
@@ -188,7 +188,7 @@ ROWS = [
             GivenDimension(Codeword(epsilon, size, rotations, seed=size), 5),
             VECTORS,
             [
-                NamedCodeword(8, *parts)
+                CodewordReport(8, *parts)
                 for parts in itertools.product(range(rotations), range(8), (1, -1))
             ],
             [np.zeros(5)],

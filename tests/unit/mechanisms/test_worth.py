@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from flower_ldp.mechanisms import Codeword, Gaussian, NamedCodeword, RandomSource, SignDS
+from flower_ldp.mechanisms import Codeword, CodewordReport, Gaussian, RandomSource, SignDS
 from flower_ldp.mechanisms.base import (
-    PureNoise,
+    NullDistribution,
     cosine_of,
     run_cosine,
     signal_of,
@@ -32,16 +32,16 @@ def test_the_law_of_uniform_codewords(dimension: int, favoured: int) -> None:
     codes = []
     for rotation in range(3):
         named = [
-            NamedCodeword(plan.order, rotation, row, sign)
+            CodewordReport(plan.order, rotation, row, sign)
             for row in range(plan.order)
             for sign in (1, -1)
         ]
         codes.append(np.array([mechanism.total([one], dimension) for one in named]))
     for one, other in itertools.product(codes, codes):
         square, mean, product = moments(one, other)
-        assert square == pytest.approx(plan.pure_noise.square_length)
+        assert square == pytest.approx(plan.null_distribution.square_length)
         assert mean == pytest.approx(0.0, abs=1e-12)
-        assert product == pytest.approx(plan.pure_noise.square_product)
+        assert product == pytest.approx(plan.null_distribution.square_product)
 
 
 @pytest.mark.parametrize(("dimension", "dim_out"), [(7, 3), (5, 1), (4, 4)])
@@ -51,7 +51,7 @@ def test_the_law_of_uniform_selections(dimension: int, dim_out: int) -> None:
         vector = np.zeros(dimension)
         vector[list(chosen)] = 1.0
         subsets += [vector, -vector]
-    law = SignDS(2.0, 0.25, dim_out=dim_out).plan(dimension, quiet=True).pure_noise
+    law = SignDS(2.0, 0.25, dim_out=dim_out).plan(dimension, quiet=True).null_distribution
     square, mean, product = moments(np.array(subsets), np.array(subsets))
     assert square == law.square_length
     assert mean == pytest.approx(0.0)
@@ -64,7 +64,7 @@ def test_the_law_of_noise_alone() -> None:
     total = np.zeros(dimension)
     for _ in range(reports):
         total += mechanism.randomize(np.zeros(dimension), source)
-    law = mechanism.plan(dimension).pure_noise
+    law = mechanism.plan(dimension).null_distribution
     assert law.deviation(reports) == pytest.approx(math.sqrt(2 / dimension), rel=0.06)
     assert abs(law.signal(float(total @ total), reports)) < 5 * law.deviation(reports)
 
@@ -88,7 +88,7 @@ def test_of_clients_that_agree_the_sum_shows_the_signal_that_is_predicted(
                 total[one.indices.astype(np.int64)] += one.sign  # type: ignore[union-attr]
             else:
                 total += one  # type: ignore[arg-type]
-    signal = plan.pure_noise.signal(float(total @ total), reports)
+    signal = plan.null_distribution.signal(float(total @ total), reports)
     expected = reports * plan.efficiency / dimension
     assert signal == pytest.approx(expected, abs=0.45 * expected + 4 * 0.082)
     cosine = float(total @ update) / math.sqrt(float(total @ total) * float(update @ update))
@@ -104,4 +104,4 @@ def test_signals_and_cosines_are_each_others_inverse() -> None:
 
 
 def test_one_report_has_no_deviation() -> None:
-    assert PureNoise(2.0, 1.0).deviation(1) == 0.0
+    assert NullDistribution(2.0, 1.0).deviation(1) == 0.0

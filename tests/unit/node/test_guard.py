@@ -15,13 +15,13 @@ from flwr.clientapp.typing import ClientAppCallable
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import LdpMod, OwnerAdmission, SignDSRelease
+from flower_ldp.clients import LdpMod, OwnerAuthorizer, SignDSRelease
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.node.calls import AppCalls
 from flower_ldp.node.channel import Channel, object_ids, unpack
 from flower_ldp.node.gates import PaidReports
-from flower_ldp.node.guard import Guard, HeldMessage
+from flower_ldp.node.guard import Guard, PendingMessage
 from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 from tests.messages import message, proposal, record, wait_for_counts
@@ -93,7 +93,7 @@ def node(tmp_path: Path, gate: Any = None, **options: Any) -> tuple[Link, Channe
     if not (tmp_path / "ledger.sqlite").exists():
         Ledger.open(tmp_path / "ledger.sqlite", create=True).close()
     link = Link()
-    gate = gate or LdpMod(train=SignDSRelease(), admission=OwnerAdmission())
+    gate = gate or LdpMod(train=SignDSRelease(), authorizer=OwnerAuthorizer())
     config: Any = {"ldp-policy": str(tmp_path / "policy.yaml")}
     return link, Guard(link.channel(), gate, config, **options).channel()
 
@@ -242,8 +242,8 @@ def test_a_gate_that_breaks_lets_nothing_out(tmp_path: Path) -> None:
         call_next(one, context)
         raise SystemError("secret")
 
-    held = HeldMessage(broken, ask(), _context(tmp_path))
-    assert held.admit() is None
+    held = PendingMessage(broken, ask(), _context(tmp_path))
+    assert held.authorize() is None
     assert held.finish(ask()).error.reason == "ldp:failed"
 
 
@@ -257,7 +257,7 @@ def app_with_gate(one: Message, context: Context) -> Message:
     def app(asked: Message, _: Context) -> Message:
         return Message(RecordDict({"a": record(TRAINED)}), reply_to=asked)
 
-    return LdpMod(train=SignDSRelease(), admission=OwnerAdmission())(one, context, app)
+    return LdpMod(train=SignDSRelease(), authorizer=OwnerAuthorizer())(one, context, app)
 
 
 def test_only_the_report_that_the_ledger_holds_leaves(tmp_path: Path) -> None:
@@ -430,15 +430,17 @@ def test_a_gate_that_answers_by_itself_is_not_waited_for(tmp_path: Path) -> None
         time.sleep(0.1)
         return Message(RecordDict(), reply_to=one)
 
-    held = HeldMessage(hasty, ask(), _context(tmp_path), lambda: told.append(1))
-    assert held.admit() is None
+    held = PendingMessage(hasty, ask(), _context(tmp_path), lambda: told.append(1))
+    assert held.authorize() is None
     assert held.finish(None).has_content()
     time.sleep(0.1)
     assert told == [1]
-    at_once = HeldMessage(lambda one, *_: Message(RecordDict(), reply_to=one), ask(), held.context)
-    assert at_once.admit() is not None
-    nothing = HeldMessage(lambda *_: None, ask(), held.context)  # type: ignore[arg-type,return-value]
-    answer = nothing.admit()
+    at_once = PendingMessage(
+        lambda one, *_: Message(RecordDict(), reply_to=one), ask(), held.context
+    )
+    assert at_once.authorize() is not None
+    nothing = PendingMessage(lambda *_: None, ask(), held.context)  # type: ignore[arg-type,return-value]
+    answer = nothing.authorize()
     assert answer is not None
     assert answer.error.reason == "ldp:failed"
 

@@ -20,12 +20,12 @@ from flower_ldp.clients import (
     AccuracyRelease,
     DPSGDRelease,
     LdpMod,
-    OwnerAdmission,
+    OwnerAuthorizer,
     Permit,
     Release,
 )
 from flower_ldp.clients.dpsgd_charging import LAST
-from flower_ldp.clients.handover import CountHandover, Handover, current
+from flower_ldp.clients.session import CountSession, TrainingSession, current_session
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.node.channel import Channel
 from flower_ldp.node.gates import PinnedGate, listed_apps
@@ -139,15 +139,15 @@ def gated(
 
 def trains(one: Message, _: Context) -> Message:
     """Do as the package's own training does: take the steps, hand the model over."""
-    handover = current(Handover)
-    handover.begin()
-    handover.trained = TRAINED
+    session = current_session(TrainingSession)
+    session.begin()
+    session.trained = TRAINED
     return Message(RecordDict(), reply_to=one)
 
 
 def counts(one: Message, _: Context) -> Message:
     """Do as the package's own evaluation does."""
-    current(CountHandover).finish(4096)
+    current_session(CountSession).finish(4096)
     return Message(RecordDict(), reply_to=one)
 
 
@@ -162,7 +162,7 @@ def sealing(report: bytes, release: Release | None = None) -> App:
 
     def app(one: Message, context: Context) -> Message:
         opened = (release or DPSGDRelease()).open(one.content)
-        OwnerAdmission().admit(opened.request(one.metadata), context).keep(report, False)
+        OwnerAuthorizer().authorize(opened.request(one.metadata), context).keep(report, False)
         return raw(one, context)
 
     return app
@@ -170,7 +170,7 @@ def sealing(report: bytes, release: Release | None = None) -> App:
 
 def killed(one: Message, context: Context) -> Message:
     """Charge, and be killed: what an executor answers for it has no content of the app's."""
-    permit: Permit = OwnerAdmission().admit(
+    permit: Permit = OwnerAuthorizer().authorize(
         DPSGDRelease().open(one.content).request(one.metadata), context
     )
     permit.close()

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import RELEASES, OwnerAdmission, ReleaseRequest
+from flower_ldp.clients import RELEASES, OwnerAuthorizer, ReleaseRequest
 from flower_ldp.clients.release import open_proposal
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
-from flower_ldp.node.gates import WellFormed
-from flower_ldp.node.marks import KEY_SUFFIX, MarkedAdmission, mark_key, marked, unmarked
+from flower_ldp.node.gates import FormatChecked
+from flower_ldp.node.marks import KEY_SUFFIX, MarkedAuthorizer, mark_key, marked, unmarked
 from flower_ldp.node.starting import named_gate
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 from tests.messages import message, proposal, record
@@ -70,7 +70,7 @@ def sealing(report: Callable[[bytes, ReleaseRequest], bytes], site: Context) -> 
         metadata.run_id, metadata.message_id, "train", opened.events, opened.parameters
     )
     honest = payload(named_gate("privatize")(_again("other", one), site, app))
-    OwnerAdmission().admit(request, site).keep(report(honest, request), False)
+    OwnerAuthorizer().authorize(request, site).keep(report(honest, request), False)
     return named_gate("privatize")(one, site, not_called)
 
 
@@ -169,7 +169,7 @@ def test_without_a_key_nothing_is_charged(site: Context, tmp_path: Path) -> None
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         assert ledger.verify().entries == 0
     with pytest.raises(RefusalError):
-        MarkedAdmission().admit(ONE, site)
+        MarkedAuthorizer().authorize(ONE, site)
 
 
 @pytest.mark.parametrize("kind", ["train", "evaluate", "query"])
@@ -179,19 +179,19 @@ def test_a_gate_whose_answer_is_no_report_sends_nothing(kind: str, site: Context
         return Message(RecordDict({REPORT_KEY: record}), reply_to=one)
 
     one = message(proposal(MODEL, SignDS(epsilon=2.0, k=0.2)), kind=kind)
-    assert WellFormed(broken)(one, site, not_called).error.reason == "ldp:failed"
+    assert FormatChecked(broken)(one, site, not_called).error.reason == "ldp:failed"
 
 
 def test_a_charge_that_is_gone_on_with_keeps_a_marked_report(site: Context, tmp_path: Path) -> None:
     one = ask()
     asked = open_proposal(RELEASES, one).request(one.metadata)
-    with closing(MarkedAdmission().admit(asked, site)):
+    with closing(MarkedAuthorizer().authorize(asked, site)):
         pass  # no report was kept
-    with closing(MarkedAdmission().resume(asked, site)) as permit:
+    with closing(MarkedAuthorizer().resume(asked, site)) as permit:
         permit.keep(b"report", False)
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         assert ledger.verify().sealed == 1
-    with closing(MarkedAdmission().admit(asked, site)) as permit:
+    with closing(MarkedAuthorizer().authorize(asked, site)) as permit:
         assert permit.stored == b"report"
-    with closing(OwnerAdmission().admit(asked, site)) as permit:
+    with closing(OwnerAuthorizer().authorize(asked, site)) as permit:
         assert permit.stored == marked(mark_key(tmp_path / "ledger.sqlite"), asked, b"report")

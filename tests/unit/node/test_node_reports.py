@@ -11,11 +11,11 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import RELEASES, LdpMod, OwnerAdmission, ReleaseRequest
+from flower_ldp.clients import RELEASES, LdpMod, OwnerAuthorizer, ReleaseRequest
 from flower_ldp.clients.split_embedding import OpenEmbedding
 from flower_ldp.errors import ReleaseError, WireError
 from flower_ldp.mechanisms import (
-    BottomClaim,
+    BottomModelClaim,
     BoundedMean,
     CodebookResponse,
     Codeword,
@@ -153,7 +153,7 @@ def sealing_app(kind: Kind, report: bytes) -> Callable[[Message, Context], Messa
         request = ReleaseRequest(
             metadata.run_id, metadata.message_id, kind.type, opened.events, opened.parameters
         )
-        OwnerAdmission().admit(request, context).keep(report, False)
+        OwnerAuthorizer().authorize(request, context).keep(report, False)
         return reply_of(report, one)
 
     return app
@@ -251,7 +251,7 @@ def test_an_app_that_is_killed_after_its_charge_is_answered_for(
         request = ReleaseRequest(
             metadata.run_id, metadata.message_id, kind.type, opened.events, opened.parameters
         )
-        OwnerAdmission().admit(request, context).close()
+        OwnerAuthorizer().authorize(request, context).close()
         raise ReleaseError("the app gave no readable reply")
 
     first = payload(named_gate("reports")(asked(kind), site, killed))
@@ -332,7 +332,7 @@ def test_a_proposal_that_names_no_known_mechanism_is_refused(
 def test_reports_of_split_learning_are_of_no_form_that_a_node_knows() -> None:
     terms = TableTerms("train", "0" * 64, 10, 5)
     proposal = EmbeddingProposal(UnaryEncoding(2.0, 8), terms, 0)
-    opened = OpenEmbedding(proposal, "0" * 64, "1" * 64, BottomClaim("public"))
+    opened = OpenEmbedding(proposal, "0" * 64, "1" * 64, BottomModelClaim("public"))
     with pytest.raises(TypeError, match="OpenEmbedding is not known"):
         opened.check_form(b"")
 

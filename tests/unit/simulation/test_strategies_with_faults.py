@@ -16,8 +16,8 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from flower_ldp.accounting import Ledger
-from flower_ldp.clients import GaussianRelease, LdpMod, OwnerAdmission, SignDSRelease
-from flower_ldp.clients.permit import Admission
+from flower_ldp.clients import GaussianRelease, LdpMod, OwnerAuthorizer, SignDSRelease
+from flower_ldp.clients.permit import Authorizer
 from flower_ldp.mechanisms import Gaussian, SignDS
 from flower_ldp.policy import load_policy
 from flower_ldp.privacy import Unit
@@ -70,19 +70,19 @@ def trained(
 class Unrecorded:
     """Lets every report leave, without a ledger."""
 
-    def admit(self, *_: object) -> UnrecordedPermit:
+    def authorize(self, *_: object) -> UnrecordedPermit:
         """Charge nothing."""
         return UnrecordedPermit()
 
-    acknowledge = admit
+    acknowledge = authorize
 
 
 def signds(
-    faults: Faults, admission: Admission | None = None, **options: Any
+    faults: Faults, authorizer: Authorizer | None = None, **options: Any
 ) -> list[MetricRecord]:
     """Return what each round of SignDS counted."""
     strategy = SignDSStrategy(SignDS(epsilon=EPSILON, k=0.2), FixedStep(0.1))
-    gate = LdpMod(train=SignDSRelease(), admission=admission or Unrecorded())
+    gate = LdpMod(train=SignDSRelease(), authorizer=authorizer or Unrecorded())
     result = trained(strategy, faults, client(gate), **options)
     return [result.train_metrics_clientapp[number] for number in range(1, ROUNDS + 1)]
 
@@ -124,7 +124,7 @@ def test_signds_goes_on_without_lost_replies_and_counts_what_was_asked_for(
         sum(not faults.fate(part, number).lost for part in range(NODES)) for number in range(ROUNDS)
     ]
     assert max(arrived) < NODES
-    rounds = signds(faults, OwnerAdmission())
+    rounds = signds(faults, OwnerAuthorizer())
     assert [one["accepted"] for one in rounds] == arrived
     # A node whose reply is lost has paid for it, and the server says so.
     assert [one["epsilon-total"] for one in rounds] == [EPSILON, 2 * EPSILON, 3 * EPSILON]
@@ -147,7 +147,7 @@ def test_the_gaussian_mechanism_averages_who_is_in_time() -> None:
     there = [len(fast - faults.away_in(turn, NODES)) for turn in range(ROUNDS)]
     assert len(set(there)) > 1
     strategy = GaussianStrategy(Gaussian(epsilon=8.0, delta=1e-5))
-    gate = LdpMod(train=GaussianRelease(), admission=Unrecorded())
+    gate = LdpMod(train=GaussianRelease(), authorizer=Unrecorded())
     found = trained(strategy, faults, client(gate)).train_metrics_clientapp
     assert [found[number]["accepted"] for number in range(1, ROUNDS + 1)] == there
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from flower_ldp.mechanisms import BottomClaim, UnaryEncoding
+from flower_ldp.mechanisms import BottomModelClaim, UnaryEncoding
 from flower_ldp.strategies import PartyError, RunStopped, SplitStrategy
 from flower_ldp.strategies.split_exchange import Exchange
 from flower_ldp.strategies.split_tops import Rows
@@ -51,7 +51,7 @@ class Spoiled(Exchange):
     asked: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        claim = BottomClaim("conditional")
+        claim = BottomModelClaim("conditional")
         sides = {n: Side(s, self.folder, claim, 8) for n, s in zip(NODES, NAMES, strict=True)}
         self._inner = local(sides, Everything())
 

@@ -17,7 +17,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
 from flower_ldp.clients import Permit, split_client_app
-from flower_ldp.mechanisms import BottomClaim, UnaryEncoding
+from flower_ldp.mechanisms import BottomModelClaim, UnaryEncoding
 from flower_ldp.split import TorchParty, weights_digest
 from flower_ldp.strategies import LocalExchange
 from flower_ldp.wire.embedding import (
@@ -37,7 +37,7 @@ from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import UnrecordedPermit, wait_for_counts
 from tests.split_world import Side, tables
 
-CONDITIONAL = BottomClaim("conditional")
+CONDITIONAL = BottomModelClaim("conditional")
 OWN = tables()
 TERMS = TableTerms("train", OWN.tables["train"].digest, 1500, 250)
 #: So much that a bit is flipped once in 10^13.
@@ -56,13 +56,13 @@ class Owner:
     kept: dict[str, bytes] = field(default_factory=dict)
     acknowledged: list[str] = field(default_factory=list)
 
-    def admit(self, request: Any, context: Context) -> Permit:
+    def authorize(self, request: Any, context: Context) -> Permit:
 
         def keep(report: bytes, last: bool) -> None:
             self.kept[request.memo] = report
 
-        handling: Any = self.permit
-        return Permit(handling, keep, self.kept.get(request.memo))
+        timing: Any = self.permit
+        return Permit(timing, keep, self.kept.get(request.memo))
 
     def acknowledge(self, message_type: str, context: Context) -> UnrecordedPermit:
         self.acknowledged.append(message_type)
@@ -85,7 +85,7 @@ class World:
             return self.party()
 
         context = Context(1, 1, {}, RecordDict(), {})
-        app = split_client_app(load, admission=self.owner)
+        app = split_client_app(load, authorizer=self.owner)
         (reply,) = LocalExchange({1: (app, context)}).ask(kind, {1: content}).values()
         return reply
 
@@ -190,7 +190,7 @@ def test_what_a_party_writes_while_it_is_loaded_is_not_kept(world: World) -> Non
         given.run_config["rate"] = 0.2
         return world.party()
 
-    app = split_client_app(load, admission=world.owner)
+    app = split_client_app(load, authorizer=world.owner)
     exchange = LocalExchange({1: (app, context)})
     for kind, content in ((ALIGN, RecordDict()), (FORWARD, forward(""))):
         exchange.ask(kind, {1: content})
@@ -353,7 +353,7 @@ def test_a_party_that_cannot_be_loaded_tells_no_more(error: type[BaseException])
     def load(_: Context) -> TorchParty:
         raise error("secret")
 
-    app = split_client_app(load, admission=Owner())
+    app = split_client_app(load, authorizer=Owner())
     exchange = LocalExchange({1: (app, Context(1, 1, {}, RecordDict(), {}))})
     for kind in (ALIGN, FORWARD, BACKWARD):
         (reply,) = exchange.ask(kind, {1: forward("")}).values()

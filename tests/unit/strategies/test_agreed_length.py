@@ -194,8 +194,8 @@ def test_steps_of_a_run_longer_than_planned_go_on_to_fall(planned: int) -> None:
 def test_a_plan_may_become_longer_and_no_shorter() -> None:
     rule = AgreedLength()
     rule.on_run_start(4, TRAINED)
-    rule.lengthen(40)
-    rule.lengthen(3)
+    rule.extend_run(40)
+    rule.extend_run(3)
     assert length(rule.step(AHEAD, 1)) == pytest.approx(6 / 41)
     assert length(rule.step(np.roll(AHEAD, 1), 11)) == pytest.approx(0.75 * 6 / 41, rel=1e-2)
 
@@ -314,7 +314,7 @@ def test_what_rounds_have_in_common_beyond_noise_is_about_what_reports_are_worth
     for _ in range(20):
         named = [mechanism.randomize(update, source, DIMENSION) for _ in range(20)]
         summed = mechanism.total(named, DIMENSION)
-        found.append(plan.pure_noise.beyond(float(summed @ summed), 20))
+        found.append(plan.null_distribution.beyond(float(summed @ summed), 20))
     assert np.mean(found) == pytest.approx(20 * plan.efficiency / DIMENSION, rel=0.25)
 
 

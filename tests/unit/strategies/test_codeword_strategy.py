@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import CodewordRelease, LdpMod
-from flower_ldp.mechanisms import Codeword, Gaussian, NamedCodeword
+from flower_ldp.mechanisms import Codeword, CodewordReport, Gaussian
 from flower_ldp.simulation import run_in_process
 from flower_ldp.strategies import CodewordStrategy, FixedLength, Health, Momentum
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY, UpdateProposal
@@ -96,7 +96,7 @@ def owner(folder: Path) -> Path:
     return folder / "policy.yaml"
 
 
-def named(report: NamedCodeword, node: int, sent: Message) -> Message:
+def named(report: CodewordReport, node: int, sent: Message) -> Message:
     payload = proposal(sent).mechanism.encode(report, DIMENSION)
     content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})})
     return message(content, node=node, reply=True)
@@ -194,7 +194,7 @@ def test_each_round_has_codes_of_its_own_and_states_k() -> None:
 def test_the_step_is_along_what_was_named() -> None:
     strategy = CodewordStrategy(MECHANISM, STEP)
     sent = ask(strategy)[0]
-    report = NamedCodeword(256, 3, 17, -1)
+    report = CodewordReport(256, 3, 17, -1)
     arrays, _ = strategy.aggregate_train(1, [named(report, 101, sent)])
     assert arrays is not None
     word = proposal(sent).mechanism.total([report], DIMENSION)
@@ -211,7 +211,7 @@ def test_a_bad_reply_is_left_out(payload: bytes, reason: str) -> None:
     strategy = CodewordStrategy(Codeword(8.0, rotations=100), STEP)
     sent = ask(strategy)[0]
     content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})})
-    good = named(NamedCodeword(256, 0, 0, 1), 100, sent)
+    good = named(CodewordReport(256, 0, 0, 1), 100, sent)
     arrays, metrics = strategy.aggregate_train(1, [good, message(content, node=101, reply=True)])
     assert arrays is not None
     assert metrics is not None

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Message, Metadata, RecordDict
 from flwr.serverapp import Grid
 
-from flower_ldp.strategies import GridExchange, patient_grid
+from flower_ldp.strategies import GridExchange, grid_with_deadlines
 from flower_ldp.strategies.deadlines import GROUPS, send_and_receive
 from tests.messages import message
 
@@ -133,7 +133,9 @@ def test_without_messages_nobody_waits() -> None:
 def test_a_round_and_a_step_are_collected_so(
     dying: ManyNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replies = patient_grid(cast(Grid, dying), 60.0).send_and_receive(messages(3), timeout=1.0)
+    replies = grid_with_deadlines(cast(Grid, dying), 60.0).send_and_receive(
+        messages(3), timeout=1.0
+    )
     assert nodes_of(replies) == [1, 3]
     dying.handed_out.clear()
     # Flower makes messages only within a run.
@@ -161,6 +163,6 @@ def test_a_grid_that_keeps_time_limits_is_asked_once() -> None:
             return [reply(one, f"to {one.metadata.dst_node_id}") for one in sent]
 
     grid = Keeping()
-    patient = patient_grid(cast(Grid, grid), 60.0)
+    patient = grid_with_deadlines(cast(Grid, grid), 60.0)
     assert len(list(patient.send_and_receive(messages(3), timeout=7.0))) == 3
     assert (limits, grid.pulls) == ([7.0], 0)

@@ -18,9 +18,9 @@ from flower_ldp.strategies import (
     FixedStep,
     GaussianStrategy,
     LaplaceEvalStrategy,
-    NodesGone,
+    NodesUnavailableError,
     SignDSStrategy,
-    patient_grid,
+    grid_with_deadlines,
 )
 from tests.messages import message, record
 
@@ -71,7 +71,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_waiting_for_nodes_ends_with_an_error(clock: Clock) -> None:
     some = SomeGrid()
-    grid = patient_grid(cast(Grid, some), 30.0, clock=clock)
+    grid = grid_with_deadlines(cast(Grid, some), 30.0, clock=clock)
     strategy = SignDSStrategy(SignDS(epsilon=8.0, k=0.2), FixedStep(0.1), min_available_nodes=3)
     arrays = record({"w": np.zeros(1_000, dtype=np.float32)})
     for server_round in (1, 2, 3):
@@ -81,14 +81,14 @@ def test_waiting_for_nodes_ends_with_an_error(clock: Clock) -> None:
         )
     some.nodes = [1]
     begun = clock.now
-    with pytest.raises(NodesGone, match="1 are there"):
+    with pytest.raises(NodesUnavailableError, match="1 are there"):
         strategy.configure_train(4, arrays, ConfigRecord(), grid)
     assert 30.0 < clock.now - begun <= 32.0
 
 
 def test_nodes_that_come_back_in_time_end_the_wait(clock: Clock) -> None:
     some = SomeGrid()
-    grid = patient_grid(cast(Grid, some), 30.0, clock=clock)
+    grid = grid_with_deadlines(cast(Grid, some), 30.0, clock=clock)
     for _ in range(3):
         grid.get_node_ids()
         clock.now += 29.0
@@ -110,14 +110,15 @@ def test_a_strategy_that_is_started_does_not_wait_for_ever(
 ) -> None:
     some = SomeGrid()
     some.nodes = [1]
-    with pytest.raises(NodesGone, match="1 are there"):
-        strategy.start(patient_grid(cast(Grid, some), 60.0, clock=clock), model(0.0))
+    with pytest.raises(NodesUnavailableError, match="1 are there"):
+        strategy.start(grid_with_deadlines(cast(Grid, some), 60.0, clock=clock), model(0.0))
     assert 60.0 < clock.now <= 62.0
     monkeypatch.setattr(
-        "flower_ldp.strategies.deadlines.patient_grid", partial(patient_grid, clock=clock)
+        "flower_ldp.strategies.deadlines.grid_with_deadlines",
+        partial(grid_with_deadlines, clock=clock),
     )
     clock.now = 0.0
-    with pytest.raises(NodesGone, match="1 are there"):
+    with pytest.raises(NodesUnavailableError, match="1 are there"):
         strategy.start(cast(Grid, some), model(0.0))
     assert 3_600.0 < clock.now <= 3_602.0
 
@@ -125,7 +126,7 @@ def test_a_strategy_that_is_started_does_not_wait_for_ever(
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_wait_must_be_a_time(seconds: float) -> None:
     with pytest.raises(ValueError, match="wait_seconds must be in"):
-        patient_grid(cast(Grid, SomeGrid()), seconds)
+        grid_with_deadlines(cast(Grid, SomeGrid()), seconds)
 
 
 def model(value: float) -> ArrayRecord:

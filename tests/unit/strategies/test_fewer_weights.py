@@ -22,7 +22,7 @@ from flower_ldp.strategies import (
     LearnedStep,
     SignDSStrategy,
 )
-from flower_ldp.strategies.forecast import fewer_weights
+from flower_ldp.strategies.forecast import suggest_trainable
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.layout import ModelLayout, Part
 from tests.messages import record
@@ -205,10 +205,10 @@ def model(**shapes: tuple[int, ...]) -> dict[str, Any]:
     ],
 )
 def test_layers_are_named_from_the_end(arrays: dict[str, Any], most: int, words: str) -> None:
-    assert words in fewer_weights(ModelLayout.of(arrays), most)
+    assert words in suggest_trainable(ModelLayout.of(arrays), most)
 
 
 def test_what_is_trained_already_is_what_is_cut_down() -> None:
     names = ("fc2.weight", "fc2.bias", "fc3.weight", "fc3.bias")
     layout = ModelLayout.of(QUICKSTART, Part(names))
-    assert "trainable='fc3.*' is so few" in fewer_weights(layout, 5_000)
+    assert "trainable='fc3.*' is so few" in suggest_trainable(layout, 5_000)

@@ -87,7 +87,7 @@ def through_the_gate(sent: Message, trained: dict[str, np.ndarray]) -> Message:
         metrics = MetricRecord({"num-examples": 987_654, "loss": 0.123})
         return Message(RecordDict({"arrays": record(trained), "m": metrics}), reply_to=asked)
 
-    gate = LdpMod(train=GaussianRelease(), admission=AsDeployed())
+    gate = LdpMod(train=GaussianRelease(), authorizer=AsDeployed())
     return gate(sent, client(sent.metadata.dst_node_id), app)
 
 

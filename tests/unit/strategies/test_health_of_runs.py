@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.mechanisms import Codeword, Laplace
 from flower_ldp.strategies import CodewordStrategy, Health, LaplaceEvalStrategy, RunStopped
-from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.replies import ReplyValidator
 from tests.messages import record
 
 MODEL = record({"w": np.zeros(200, dtype=np.float32)})
@@ -37,7 +37,7 @@ def test_a_run_is_not_stopped_for_the_reports_of_another(make: Any) -> None:
         decode = watch.decoder(len)
         for _ in range(20):
             decode(b"report" + bytes([bit]))
-        watch.after_replies(current, ReplyFilter([]))
+        watch.after_replies(current, ReplyValidator([]))
 
     for _ in range(2):
         with pytest.raises(RunStopped, match="neutral"):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import Codeword, RandomSource
 from flower_ldp.strategies import CodewordStrategy, FixedLength
-from flower_ldp.strategies.training import lost_step
+from flower_ldp.strategies.training import precision_loss
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import message, record
@@ -23,7 +23,7 @@ from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_ru
 def moved_by(model: dict[str, NDArray[Any]], length: float) -> str | None:
     layout = ModelLayout.of(model)
     step = np.full(layout.dimension, length / layout.dimension**0.5)
-    return lost_step(layout, model, layout.add(model, step), step)
+    return precision_loss(layout, model, layout.add(model, step), step)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
-from flower_ldp.advice import Outlook
+from flower_ldp.advice import UtilityForecast
 from flower_ldp.mechanisms import Codeword, Gaussian, Laplace, MagRR, RandomSource, SignDS
 from flower_ldp.strategies import (
     ClientPool,
@@ -24,7 +24,7 @@ from flower_ldp.strategies import (
     LearnedStep,
     SignDSStrategy,
 )
-from flower_ldp.strategies.forecast import NoiseWatch
+from flower_ldp.strategies.forecast import SignalMonitor
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.messages import message, record
 from tests.proposals import parsed
@@ -36,15 +36,15 @@ STEP = FixedLength(0.5, rounds=4)
 MECHANISM = Codeword(8.0)
 
 
-def outlook(rounds: int, each: int, dimension: int = DIMENSION) -> Outlook:
-    return Outlook(MECHANISM.plan, dimension, rounds * each, rounds, each)
+def outlook(rounds: int, each: int, dimension: int = DIMENSION) -> UtilityForecast:
+    return UtilityForecast(MECHANISM.plan, dimension, rounds * each, rounds, each)
 
 
 def rounds_of(
-    watched: Outlook, update: Callable[[], np.ndarray], caplog: pytest.LogCaptureFixture
+    watched: UtilityForecast, update: Callable[[], np.ndarray], caplog: pytest.LogCaptureFixture
 ) -> list[str]:
     """Return what is warned of while a run's reports come in, the verdict apart."""
-    watch, source = NoiseWatch(watched), RandomSource.seeded(7)
+    watch, source = SignalMonitor(watched), RandomSource.seeded(7)
     caplog.clear()
     for _ in range(watched.rounds):
         named = [
@@ -105,8 +105,8 @@ def test_a_hopeless_run_is_told_what_to_change(caplog: pytest.LogCaptureFixture)
 @pytest.mark.parametrize("mechanism", [SignDS(8.0), Codeword(8.0), Codeword(8.0, blocks=7)])
 def test_one_report_tells_nothing(mechanism: SignDS | Codeword, caplog: Any) -> None:
     plan = partial(mechanism.plan, quiet=True) if isinstance(mechanism, SignDS) else mechanism.plan
-    one = Outlook(plan, DIMENSION, 1, 1, 1)
-    watch = NoiseWatch(one)
+    one = UtilityForecast(plan, DIMENSION, 1, 1, 1)
+    watch = SignalMonitor(one)
     caplog.clear()
     watch.add(np.zeros(DIMENSION), 1)
     assert not caplog.records
@@ -246,4 +246,4 @@ def test_a_run_of_no_rounds_costs_nothing(caplog: pytest.LogCaptureFixture) -> N
 
 def test_plans_are_asked_for_quietly() -> None:
     """Whose top set is small is said by the strategy, once, and not by its outlook."""
-    assert Outlook(partial(SignDS(1.0).plan, quiet=True), 40, 9, 1, 9).run_cosine > 0
+    assert UtilityForecast(partial(SignDS(1.0).plan, quiet=True), 40, 9, 1, 9).run_cosine > 0

@@ -85,12 +85,12 @@ EVERY_KIND = pytest.mark.parametrize(("make", "release", "length"), KINDS.values
 
 
 class Asked:
-    """An admission that allows all, and notes what it was asked."""
+    """An authorizer that allows all, and notes what it was asked."""
 
     def __init__(self) -> None:
         self.requests: list[ReleaseRequest] = []
 
-    def admit(self, request: ReleaseRequest, _: Context) -> UnrecordedPermit:
+    def authorize(self, request: ReleaseRequest, _: Context) -> UnrecordedPermit:
         self.requests.append(request)
         return UnrecordedPermit()
 
@@ -169,15 +169,15 @@ def test_clients_that_agree_move_the_model_along_the_projection() -> None:
 def asked_for(
     release: Release, fields: Mapping[str, Any], reply: Mapping[str, Any] = TARGET
 ) -> tuple[list[ReleaseRequest], Message]:
-    """Return what the admission was asked, and what the server is told."""
-    admission = Asked()
+    """Return what the authorizer was asked, and what the server is told."""
+    authorizer = Asked()
     content = RecordDict({"arrays": record(MODEL), PROPOSAL_KEY: ConfigRecord({**fields})})
 
     def app(sent: Message, _: Context) -> Message:
         return Message(RecordDict({"a": record(reply)}), reply_to=sent)
 
-    gate = LdpMod(train=release, admission=admission)
-    return admission.requests, gate(message(content), context(), app)
+    gate = LdpMod(train=release, authorizer=authorizer)
+    return authorizer.requests, gate(message(content), context(), app)
 
 
 PROPOSALS: Mapping[str, tuple[type[Any], dict[str, Any]]] = {

@@ -8,17 +8,17 @@ import pytest
 
 from flower_ldp.accounting.composition import shuffled, totals
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit
-from flower_ldp.strategies.replies import ReplyFilter
-from flower_ldp.strategies.rounds import Proposals, Round
-from flower_ldp.strategies.sampling import Turn
+from flower_ldp.strategies.replies import ReplyValidator
+from flower_ldp.strategies.rounds import Round, SpendingLog
+from flower_ldp.strategies.sampling import RoundSample
 
 SMALL = PrivacyEvent("signds", 0.5)
 BIT = PrivacyEvent("magrr", 0.25)
 LABEL = PrivacyEvent("kary_response", 1.0, unit=Unit.LABEL)
 
 
-def asked(times: dict[int, int], *events: PrivacyEvent) -> Proposals:
-    proposals = Proposals()
+def asked(times: dict[int, int], *events: PrivacyEvent) -> SpendingLog:
+    proposals = SpendingLog()
     for node, count in times.items():
         for _ in range(count):
             proposals.record(node, events)
@@ -34,7 +34,7 @@ def test_the_worst_client_counts_and_each_client_is_listed() -> None:
 
 
 def test_the_worst_delta_counts_whoever_has_it() -> None:
-    proposals = Proposals()
+    proposals = SpendingLog()
     proposals.record(1, [PrivacyEvent("gaussian", 2.0)])
     proposals.record(2, [PrivacyEvent("gaussian", 1.0, 1e-3)])
     assert proposals.worst()[Unit.CLIENT] == PrivacySpent(Unit.CLIENT, 2.0, 1e-3)
@@ -58,7 +58,7 @@ def test_a_single_release_has_no_smaller_bound() -> None:
 
 
 def test_the_bound_covers_clients_that_were_asked_for_different_releases() -> None:
-    proposals = Proposals()
+    proposals = SpendingLog()
     for _ in range(100):
         proposals.record(1, [SMALL])
         proposals.record(2, [BIT])
@@ -90,10 +90,10 @@ def test_where_nothing_was_promised_there_is_no_figure() -> None:
 
 def test_a_withdrawn_proposal_costs_nothing() -> None:
     proposals = asked({1: 2, 2: 1}, SMALL)
-    judge = ReplyFilter([1, 2])
+    judge = ReplyValidator([1, 2])
     judge.uncharged, judge.raw = [1], [2]
-    turn = Turn(None, (1, 2), 2, 2)
-    proposals.after_replies(Round(1, turn, (SMALL,)), judge)
+    sample = RoundSample(None, (1, 2), 2, 2)
+    proposals.after_replies(Round(1, sample, (SMALL,)), judge)
     report = proposals.report(delta=1e-6)
     assert report.units[Unit.CLIENT].epsilon == 0.5
     assert report.clients[2] == {}

@@ -23,7 +23,7 @@ from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.strategies import ClientPool, FixedStep, Health, Momentum, RunStopped
 from flower_ldp.strategies.named import StepSize
-from flower_ldp.strategies.replies import ReplyFilter
+from flower_ldp.strategies.replies import ReplyValidator
 from flower_ldp.strategies.rounds import TrainingRound
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
@@ -214,7 +214,7 @@ def test_whatever_an_extension_raises_ends_one_report(error: type[BaseException]
             return odd.get(report, np.ones(5))
 
     mechanism = ExtensionReport("odd", 1.0, 0.0, 1, made=Odd())  # type: ignore[arg-type]
-    judge = ReplyFilter(range(5))
+    judge = ReplyValidator(range(5))
     replies = [reply(bytes([of]), node) for node, of in enumerate(b"etorg")]
     total = mechanism.total(judge.decode(replies, partial(mechanism.decode, dimension=5)), 5)
     assert (judge.accepted, judge.rejected["report"]) == (1, 4)
@@ -256,7 +256,7 @@ def test_the_sum_has_no_trace_of_what_is_rejected() -> None:
         encode_report(np.array(at), sign, bit, dimension=40)
         for at, sign, bit in (([0, 3], 1, 1), ([3, 9], -1, 0), ([3, 4], -1, 1))
     ]
-    judge = ReplyFilter(range(5))
+    judge = ReplyValidator(range(5))
     payloads = [*good, good[0] + b"\0", b""]
     replies = [reply(payload, node) for node, payload in enumerate(payloads)]
     decoded = judge.decode(replies, partial(mechanism.decode, dimension=40))
@@ -267,7 +267,7 @@ def test_the_sum_has_no_trace_of_what_is_rejected() -> None:
     np.testing.assert_array_equal(total, expected)
 
 
-ORDER = ["Forecast", "Proposals", "HealthMonitor"]
+ORDER = ["Forecast", "SpendingLog", "HealthMonitor"]
 
 
 def test_all_that_may_refuse_a_round_comes_before_anybody_is_chosen(

@@ -16,7 +16,7 @@ from flwr.app import Context, Message
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import dpsgd_charging
-from flower_ldp.clients.dpsgd_charging import MOST_WANTING, Proposals
+from flower_ldp.clients.dpsgd_charging import MOST_WANTING, ProposedPlans
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.wire.training_plan import plan_fields
@@ -49,7 +49,7 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[TrainingPlan]:
             raise ValueError("noise is not enough")
 
     monkeypatch.setattr(dpsgd_charging, "check_noise", check)
-    monkeypatch.setattr("flower_ldp.clients.dpsgd_charging.PROPOSALS", Proposals())
+    monkeypatch.setattr("flower_ldp.clients.dpsgd_charging.PROPOSED_PLANS", ProposedPlans())
     return found
 
 
@@ -107,7 +107,7 @@ def test_a_plan_that_is_paid_for_is_not_computed_again(
 ) -> None:
     """Neither for its next round, nor for a message that comes again, nor by another process."""
     open_site.ask("m-1", config=proposed())
-    monkeypatch.setattr("flower_ldp.clients.dpsgd_charging.PROPOSALS", Proposals())
+    monkeypatch.setattr("flower_ldp.clients.dpsgd_charging.PROPOSED_PLANS", ProposedPlans())
     for message_id in ("m-2", "m-1"):
         assert not open_site.ask(message_id, config=proposed()).has_error()
     assert len(computed) == 1
@@ -137,7 +137,7 @@ def test_runs_are_counted_by_themselves_and_few_are_remembered(
     computed: list[TrainingPlan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dpsgd_charging, "_MOST_RUNS", 3)
-    wanting, found = TrainingPlan(**{**NUMBERS, "noise": 0.1}), Proposals()
+    wanting, found = TrainingPlan(**{**NUMBERS, "noise": 0.1}), ProposedPlans()
     for run in (1, 2, 3, 1, 4):
         with pytest.raises(RefusalError, match="not enough"):
             found.check(run, wanting)

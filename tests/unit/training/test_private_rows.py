@@ -17,7 +17,7 @@ import torch
 from flwr.app import Context, Message
 from torch import nn
 
-from flower_ldp.clients.handover import MOST_ROWS, by_group
+from flower_ldp.clients.session import MOST_ROWS, by_group
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.training import private
 from flower_ldp.training.gradients import StepSum

@@ -20,7 +20,7 @@ import torch
 from flwr.app import Context, Message
 from torch import nn
 
-from flower_ldp.clients.handover import by_group
+from flower_ldp.clients.session import by_group
 from flower_ldp.training import private
 from flower_ldp.training.gradients import StepSum
 from tests.unit.training.gated import ROWS, Site, found_of, row_model, squares, weights

@@ -14,7 +14,7 @@ from flower_ldp import refusals
 from flower_ldp.clients.release import ERROR_CODE
 from flower_ldp.errors import WireError
 from flower_ldp.extensions import ExtensionReport
-from flower_ldp.mechanisms import Codeword, Gaussian, NamedCodeword, RandomSource
+from flower_ldp.mechanisms import Codeword, CodewordReport, Gaussian, RandomSource
 from flower_ldp.mechanisms.hadamard import Subspace, signs
 from flower_ldp.mechanisms.random import exp_lower
 from flower_ldp.mechanisms.signds_round import SignDSRound, decode_report, encode_report
@@ -145,7 +145,7 @@ def test_codeword_reports() -> None:
         return Codeword(8.0, 1, case["rotations"], 0, case["blocks"])
 
     for case in vectors("codeword")["accepted"]:
-        report = NamedCodeword(case["n"], case["code"], case["row"], case["sign"])
+        report = CodewordReport(case["n"], case["code"], case["row"], case["sign"])
         data = bytes.fromhex(case["bytes"])
         assert mechanism(case).encode(report, case["d"]) == data
         assert mechanism(case).decode(data, case["d"]) == report

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flower_ldp.errors import WireError
-from flower_ldp.mechanisms import Codeword, NamedCodeword
+from flower_ldp.mechanisms import Codeword, CodewordReport
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.wire.proposal import UpdateProposal
 from tests.proposals import parsed
@@ -97,12 +97,12 @@ def test_every_number_is_a_report_of_its_own() -> None:
         assert MECHANISM.encode(report, 7) == bytes((1, number))
         seen.add(report)
     assert seen == {
-        NamedCodeword(8, rotation, row, sign)
+        CodewordReport(8, rotation, row, sign)
         for rotation in range(3)
         for row in range(8)
         for sign in (1, -1)
     }
-    assert MECHANISM.decode(b"\x01\x23", 7) == NamedCodeword(8, 2, 1, -1)
+    assert MECHANISM.decode(b"\x01\x23", 7) == CodewordReport(8, 2, 1, -1)
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_the_length_is_that_of_the_largest_number(
     proposal = UpdateProposal(Codeword(4.0, 2, rotations))
     plan = proposal.mechanism.plan(dimension)
     assert proposal.report_bytes(dimension) == length
-    last = NamedCodeword(plan.order, rotations - 1, plan.order - 1, -1)
-    first = NamedCodeword(plan.order, 0, 0, 1)
+    last = CodewordReport(plan.order, rotations - 1, plan.order - 1, -1)
+    first = CodewordReport(plan.order, 0, 0, 1)
     for report in (first, last):
         data = proposal.mechanism.encode(report, dimension)
         assert len(data) == length
@@ -149,7 +149,7 @@ def test_the_length_is_that_of_the_largest_number(
 @pytest.mark.parametrize("report", [(8, 3, 0, 1), (8, 0, 8, 1), (8, 0, 0, 2), (8, -1, 0, 1)])
 def test_what_names_no_codeword_is_not_encoded(report: tuple[int, int, int, int]) -> None:
     with pytest.raises(ValueError, match="report must name"):
-        MECHANISM.encode(NamedCodeword(*report), 7)
+        MECHANISM.encode(CodewordReport(*report), 7)
 
 
 def test_more_favoured_than_a_model_has_rows_is_no_report() -> None:

@@ -9,12 +9,12 @@ from flwr.app import Context, Message
 from numpy.typing import NDArray
 
 from flower_ldp.clients import DPSGDRelease, LdpMod, split_client_app
-from flower_ldp.mechanisms import BottomClaim
+from flower_ldp.mechanisms import BottomModelClaim
 from flower_ldp.training import private_training
 from network_app.listed_server import TABLES
 
 GAIN = 1.0
-PUBLIC = BottomClaim("public")
+PUBLIC = BottomModelClaim("public")
 LIKE = (torch.zeros(2), torch.zeros(1))
 ROWS = [(torch.tensor([float(i), 1.0]), torch.tensor([float(i % 3)])) for i in range(8)]
 
@@ -24,7 +24,7 @@ class Halves:
     """A party whose bottom is public: it doubles numbers."""
 
     name: str = "left"
-    claim: BottomClaim = PUBLIC
+    claim: BottomModelClaim = PUBLIC
     tables: Any = TABLES
     step: str = ""
 

@@ -9,7 +9,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Strategy
 
 from flower_ldp.mechanisms import BoundedMean, Laplace, MagRR, SignDS
-from flower_ldp.strategies import BestModel, LearnedStep, patient_grid
+from flower_ldp.strategies import BestModel, LearnedStep, grid_with_deadlines
 from network_app import task
 from network_app.curious import CuriousEvaluation, CuriousFedAvg, CuriousSignDS, Transcript
 
@@ -63,7 +63,7 @@ def main(grid: Grid, context: Context) -> None:
         return MetricRecord({"accuracy": accuracy, "seconds": took})
 
     result = strategy.start(
-        patient_grid(grid, float(config["patience"])),
+        grid_with_deadlines(grid, float(config["patience"])),
         task.initial_model(),
         num_rounds=int(config["num-server-rounds"]),
         timeout=float(config["timeout"]),

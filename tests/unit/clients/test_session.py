@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
 
-from flower_ldp.clients.handover import Handover
+from flower_ldp.clients.session import TrainingSession
 from flower_ldp.errors import ReleaseError
 
 THREADS = 16
@@ -15,12 +15,14 @@ THREADS = 16
 def test_of_threads_that_begin_together_one_gets_the_steps() -> None:
     granted: Any = None  # of no matter here
     for _ in range(20):
-        handover, together = Handover(granted, {}), Barrier(THREADS)
+        session, together = TrainingSession(granted, {}), Barrier(THREADS)
 
-        def gets_them(_: int, handover: Handover = handover, together: Barrier = together) -> bool:
+        def gets_them(
+            _: int, session: TrainingSession = session, together: Barrier = together
+        ) -> bool:
             together.wait()
             try:
-                handover.begin()
+                session.begin()
             except ReleaseError:
                 return False
             return True

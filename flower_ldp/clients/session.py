@@ -1,9 +1,9 @@
 """What the gate hands to the package's own training, and takes back from it: never from the app.
 
-While an app answers a message, the gate holds one :class:`Handover`: the model that the server
-sent, the round that was charged, and a place for the model that the training makes. The training
-finds it by a context variable, so an app neither gets it nor gives it back. What the app replies
-is not looked at.
+While an app answers a message, the gate holds one :class:`TrainingSession`: the model that the
+server sent, the round that was charged, and a place for the model that the training makes. The
+training finds it by a context variable, so an app neither gets it nor gives it back. What the app
+replies is not looked at.
 
 In the app's process this is a guard against mistakes. An app that wants to can reach any object of
 its process, this one too: who pins the app decides what it does.
@@ -33,7 +33,7 @@ UNKNOWN = "unknown"
 
 
 @dataclass
-class Handover:
+class TrainingSession:
     """One round of private training, between the gate and the training.
 
     Parameters
@@ -77,7 +77,7 @@ class Handover:
 
 
 @dataclass
-class CountHandover:
+class CountSession:
     """One evaluation, between the gate and the package's own count.
 
     Parameters
@@ -118,21 +118,21 @@ class CountHandover:
         self.total = total
 
 
-HandedT = TypeVar("HandedT", Handover, CountHandover)
-_current = ContextVar[Handover | CountHandover | None]("flower_ldp_handover", default=None)
+SessionT = TypeVar("SessionT", TrainingSession, CountSession)
+_current = ContextVar[TrainingSession | CountSession | None]("flower_ldp_handover", default=None)
 
 
 @contextmanager
-def handed(handover: Handover | CountHandover) -> Iterator[None]:
+def in_session(session: TrainingSession | CountSession) -> Iterator[None]:
     """Let the package's own code in the app find this meanwhile."""
-    token = _current.set(handover)
+    token = _current.set(session)
     try:
         yield
     finally:
         _current.reset(token)
 
 
-def current(kind: type[HandedT]) -> HandedT:
+def current_session(kind: type[SessionT]) -> SessionT:
     """Return what the gate holds for the message that is being answered.
 
     Raises
