@@ -34,6 +34,7 @@ import hmac
 import io
 import logging
 import zipfile
+import zlib
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
@@ -164,7 +165,7 @@ def unpack(stored: bytes) -> tuple[NDArray[np.int64], NDArray[np.float32] | None
         with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
             prior = arrays.get("prior")
             return arrays["reports"].astype(np.int64), prior, arrays["digest"].tobytes()
-    except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise LedgerError(f"stored labels cannot be read: {error}") from error
 
 

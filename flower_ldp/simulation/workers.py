@@ -175,6 +175,8 @@ class _Worker(threading.Thread):
         try:
             self._connection.send_bytes(data)
         except OSError:  # it ended since its last reply, and held nothing
+            if self.is_over:
+                raise  # with the run: none takes its place
             self._connection.close()
             self._connection = self._starter.start()
             self._connection.recv_bytes()  # that it is ready

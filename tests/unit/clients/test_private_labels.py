@@ -390,6 +390,12 @@ def test_the_bound_on_what_is_stored_decides_before_the_charge(
     assert 0 < done < 50
 
 
+@pytest.mark.parametrize("stored", [b"", b"PK", b"no archive", pack(LABELS, None, b"d")[:-30]])
+def test_what_is_no_archive_is_an_error_of_the_ledger(stored: bytes) -> None:
+    with pytest.raises(LedgerError, match="cannot be read"):
+        unpack(stored)
+
+
 def test_a_server_of_run_0_cannot_take_the_name_of_a_label_set(folder: Path) -> None:
     """Under the name that the set will have: it could not be randomized any more."""
     event = PrivacyEvent("kary_response", 0.5, unit=Unit.LABEL)
