@@ -21,7 +21,7 @@ from flower_ldp.mechanisms import BottomModelClaim, CodebookEmbedding, KaryRespo
 from flower_ldp.privacy import Unit
 from flower_ldp.split import TorchParty, Train
 from flower_ldp.strategies import CodeTop, LocalExchange, NoisyLabels, SplitStrategy
-from flower_ldp.wire.records import Records, RecordTables
+from flower_ldp.wire.record_ids import Records, RecordTables
 
 LABEL_EPSILON, CLASSES, BLOCK = 4.0, 10, 128
 HALVES = {"left": slice(0, 14), "right": slice(14, 28)}

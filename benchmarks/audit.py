@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from flower_ldp.audit import BUILDERS, Case, Settings, audit_case  # noqa: E402
 from flower_ldp.audit.bounds import draws_to_refute, expected_bound  # noqa: E402
-from flower_ldp.audit.shipped import nested_units, signds_long  # noqa: E402
+from flower_ldp.audit.cases import nested_units, signds_long  # noqa: E402
 from flower_ldp.audit_paths import gate, labels  # noqa: E402
 from flower_ldp.audit_paths.dpsgd_release import dpsgd_release  # noqa: E402
 from flower_ldp.mechanisms import BoundedMean, CodebookEmbedding, MagRR, SignDS  # noqa: E402

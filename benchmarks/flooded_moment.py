@@ -45,11 +45,11 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import RELEASES, LdpMod
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
-from flower_ldp.node import calls as calls_module
-from flower_ldp.node.calls import AppCalls
-from flower_ldp.node.channel import Channel, object_ids, pack
+from flower_ldp.node import runtime_api as calls_module
+from flower_ldp.node.flower_api import Channel, object_ids, pack
 from flower_ldp.node.guard import Guard
-from flower_ldp.node.marks import MarkedAuthorizer
+from flower_ldp.node.report_mac import MacAuthorizer
+from flower_ldp.node.runtime_api import AppCalls
 from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 
 RUN, NODE = 3, 7
@@ -236,7 +236,7 @@ class Node:
         multiprocessing.Process(target=far_end, args=(there,), daemon=True).start()
         self.link = Link(here)
         self.calls = AppCalls()
-        gate = LdpMod(train=RELEASES["train"], authorizer=MarkedAuthorizer())
+        gate = LdpMod(train=RELEASES["train"], authorizer=MacAuthorizer())
         config: Any = {"ldp-policy": str(folder / "policy.yaml")}
         self.channel = _guard(self, gate, config, after)
         api = create_app(factory, None)

@@ -34,9 +34,9 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
-from flower_ldp.node.channel import Channel, object_ids
+from flower_ldp.node.flower_api import Channel, object_ids
 from flower_ldp.node.guard import Guard
-from flower_ldp.node.starting import named_gate
+from flower_ldp.node.startup import named_gate
 from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 
 #: LeNet-5, as in the example.

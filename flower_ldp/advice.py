@@ -16,7 +16,6 @@ from functools import cached_property, lru_cache, partial
 from typing import TypeAlias
 
 from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
-from flower_ldp.bounds import check_in
 from flower_ldp.facts import Fact, beneath, note
 from flower_ldp.mechanisms.base import (
     GOOD_COSINE,
@@ -31,6 +30,7 @@ from flower_ldp.mechanisms.hadamard import MAX_ORDER
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.mechanisms.signds_size import MAX_DIMENSION
+from flower_ldp.parameter_bounds import check_in
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
 __all__ = [

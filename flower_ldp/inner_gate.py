@@ -1,7 +1,7 @@
 """Whether a gate in this process steps aside, because the node that started it privatizes.
 
-Only :mod:`flower_ldp.node.app` sets this, in the process of an app and before the app is loaded. A
-server reaches it by no message and no configuration, and no variable of a shell is read.
+Only :mod:`flower_ldp.node.app_process` sets this, in an app's process before the app is loaded.
+No message, configuration or environment variable changes it.
 """
 
 #: Whether every ``LdpMod`` of this process passes messages on as they are.

@@ -21,7 +21,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Annotated
 
-from flower_ldp.bounds import Bounded, Checked
+from flower_ldp.parameter_bounds import Bounded, Checked
 
 #: Ends the name of every mechanism whose epsilon holds under a condition only.
 CONDITIONAL_SUFFIX = ":conditional"

@@ -28,16 +28,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from flower_ldp.bounds import check_in
 from flower_ldp.clients.split_embedding import Party
-from flower_ldp.files import replacing
 from flower_ldp.isolation import IsolatedPasses, alone
 from flower_ldp.labels.losses import forward_loss
 from flower_ldp.mechanisms.embeddings import BottomModelClaim, UnaryEncoding
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import KaryResponse
+from flower_ldp.parameter_bounds import check_in
+from flower_ldp.safe_files import replacing
 from flower_ldp.strategies.split_tops import Rows, Top
-from flower_ldp.wire.records import RecordTables
+from flower_ldp.wire.record_ids import RecordTables
 
 __all__ = ["EmbeddingDP", "ForwardCorrected", "TorchParty", "TorchTop", "weights_digest"]
 

@@ -18,8 +18,8 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from flower_ldp.bounds import Bounded, bounded_fields
 from flower_ldp.errors import ConfigError, error_text
+from flower_ldp.parameter_bounds import Bounded, bounded_fields
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = _TAG + "merge"

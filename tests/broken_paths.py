@@ -15,7 +15,7 @@ import numpy as np
 from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from flower_ldp.audit_paths.paths import AsDeployed, LabelSet
+from flower_ldp.audit_paths.cases import AsDeployed, LabelSet
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.clients.release import single_model
 from flower_ldp.clients.reports import OpenUpdate

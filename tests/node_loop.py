@@ -24,13 +24,13 @@ from flwr.supernode.nodestate import NodeStateFactory
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod, OwnerAuthorizer, SignDSRelease
-from flower_ldp.node import channel
-from flower_ldp.node.calls import AppCalls
-from flower_ldp.node.channel import Setup, object_ids
+from flower_ldp.node import flower_api
+from flower_ldp.node.flower_api import Setup, object_ids
 from flower_ldp.node.guard import Guard
+from flower_ldp.node.runtime_api import AppCalls
 from tests.messages import record
 from tests.unit.node.test_guard import POLICY, TRAINED, Link, packed
-from tests.unit.node.test_node_calls import FAB, Client, runtime_api
+from tests.unit.node.test_runtime_api import FAB, Client, flower_runtime_api
 
 RUN = 3
 PATIENCE = 20.0
@@ -69,7 +69,7 @@ class Site:
                 series_id=RUN)
         )  # fmt: skip
         self.state.set_run_series_context(RUN, Context(RUN, 7, {}, RecordDict(), {}))
-        plain = runtime_api(self.factory)
+        plain = flower_runtime_api(self.factory)
         self.api = self.calls.around(plain)
         self.client, self.plain = Client(self.api), Client(plain)
         self.apps = 0
@@ -203,7 +203,7 @@ def running(site: Site, monkeypatch: pytest.MonkeyPatch, *, guarded: bool = True
         yield tuple(site.guard.channel())
 
     def start() -> None:
-        channel._command.start_client_internal(
+        flower_api._command.start_client_internal(
             node_config={},
             state_factory=site.factory,
             server_address="",
@@ -214,14 +214,14 @@ def running(site: Site, monkeypatch: pytest.MonkeyPatch, *, guarded: bool = True
     def run() -> None:
         try:
             if guarded:
-                channel.run_supernode(prepare)
+                flower_api.run_supernode(prepare)
             else:
                 start()
         except Ended:
             pass
 
     def prepare(_: Any) -> Setup:
-        def guard(_: Any, opened: Any) -> channel.Channel:
+        def guard(_: Any, opened: Any) -> flower_api.Channel:
             site.guard.opened = opened
             return site.guard.channel()
 
@@ -230,14 +230,14 @@ def running(site: Site, monkeypatch: pytest.MonkeyPatch, *, guarded: bool = True
     def stop(reason: str) -> Any:
         raise AssertionError(reason)
 
-    monkeypatch.setattr(channel, "stop", stop)
+    monkeypatch.setattr(flower_api, "stop", stop)
     monkeypatch.setattr(worker, "time", SimpleNamespace(sleep=site.sleep))
     monkeypatch.setattr(worker, "register_signal_handlers", lambda **_: None)
     monkeypatch.setattr(worker, "_init_connection", connect if guarded else plainly)
     monkeypatch.setattr(worker, "start_client_internal", worker.start_client_internal)
     whole = worker.start_client_internal
-    monkeypatch.setattr(channel._command, "start_client_internal", whole)
-    monkeypatch.setattr(channel._command, "flower_supernode", start)
+    monkeypatch.setattr(flower_api._command, "start_client_internal", whole)
+    monkeypatch.setattr(flower_api._command, "flower_supernode", start)
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:

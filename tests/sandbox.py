@@ -9,7 +9,7 @@ from functools import cache
 
 import pytest
 
-from flower_ldp.node.sandbox.view import SandboxMissing
+from flower_ldp.node.sandbox.filesystem_view import SandboxMissing
 
 
 @cache
@@ -17,7 +17,7 @@ def missing() -> str:
     """Return what is missing for a sandbox; empty if nothing is."""
     if sys.platform != "linux":
         return "the sandbox is for Linux"
-    from flower_ldp.node.sandbox.jail import find_bubblewrap
+    from flower_ldp.node.sandbox.bubblewrap import find_bubblewrap
     from flower_ldp.node.sandbox.seccomp import app_filter
 
     try:
@@ -33,7 +33,7 @@ def missing() -> str:
 
 
 _MAKE = """
-from flower_ldp.node.sandbox.jail import make_group
+from flower_ldp.node.sandbox.bubblewrap import make_group
 make_group(1 << 30, 100).remove()
 """
 

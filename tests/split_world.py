@@ -24,7 +24,7 @@ from flower_ldp.clients import Authorizer, Permit, ReleaseRequest, ReplyTiming, 
 from flower_ldp.mechanisms import BottomModelClaim
 from flower_ldp.split import ForwardCorrected, TorchParty
 from flower_ldp.strategies import LocalExchange
-from flower_ldp.wire.records import Records, RecordTables
+from flower_ldp.wire.record_ids import Records, RecordTables
 
 HALVES = {"left": slice(0, 4), "right": slice(4, 8)}
 SIZES = {"train": 1500, "test": 297}

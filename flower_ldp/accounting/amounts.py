@@ -38,8 +38,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from flower_ldp.bounds import check_in
 from flower_ldp.errors import quoted
+from flower_ldp.parameter_bounds import check_in
 from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacySpent, Unit, as_fraction, double_at_least
 
 EPSILON_UNITS = 10**12

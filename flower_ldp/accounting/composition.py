@@ -30,8 +30,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from flower_ldp.bounds import check_in, least
 from flower_ldp.errors import needed
+from flower_ldp.parameter_bounds import check_in, least
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, as_fraction, compose
 
 if TYPE_CHECKING:

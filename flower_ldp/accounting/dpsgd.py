@@ -62,9 +62,9 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, Checked, check_in, halved, least
 from flower_ldp.errors import needed
 from flower_ldp.mechanisms.training_plan import TrainingPlan
+from flower_ldp.parameter_bounds import Bounded, Checked, check_in, halved, least
 
 Array = NDArray[np.float64]
 

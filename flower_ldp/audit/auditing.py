@@ -47,9 +47,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flower_ldp.audit.bounds import epsilon_lower_bound, largest_bound
-from flower_ldp.bounds import check_in
 from flower_ldp.mechanisms.base import Contrast, UpdateMechanism
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.parameter_bounds import check_in
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, compose
 
 Scores = NDArray[np.float64]

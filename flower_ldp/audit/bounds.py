@@ -34,8 +34,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import check_in, least
 from flower_ldp.errors import needed
+from flower_ldp.parameter_bounds import check_in, least
 
 
 def _beta() -> Any:

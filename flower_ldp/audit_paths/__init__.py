@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from flower_ldp.audit import Case, Settings
-from flower_ldp.audit.shipped import round_of
-from flower_ldp.audit_paths.paths import CLAIMED, gate, labels
-from flower_ldp.bounds import Bounded
+from flower_ldp.audit.cases import round_of
+from flower_ldp.audit_paths.cases import CLAIMED, gate, labels
 from flower_ldp.errors import needed
+from flower_ldp.parameter_bounds import Bounded
 
 __all__ = ["CLAIMED", "PATHS", "NoSuchClaimError", "gate", "labels"]
 

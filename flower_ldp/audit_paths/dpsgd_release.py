@@ -33,7 +33,7 @@ from torch.nn import functional
 
 from flower_ldp.accounting.dpsgd import noise_multiplier
 from flower_ldp.audit import Case, Contrast
-from flower_ldp.audit_paths.paths import AsDeployed, AuditOwner, Outcome, error_of, scores
+from flower_ldp.audit_paths.cases import AsDeployed, AuditOwner, Outcome, error_of, scores
 from flower_ldp.clients import DPSGDRelease, LdpMod
 from flower_ldp.clients.release import single_model
 from flower_ldp.mechanisms import TrainingPlan

@@ -17,7 +17,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from flower_ldp.apps import bundle_of, differences, read_bundle, this_environment
+from flower_ldp.app_digests import bundle_of, differences, read_bundle, this_environment
 from flower_ldp.cli.output import Report, command, group, single
 from flower_ldp.errors import ConfigError
 from flower_ldp.extensions.loading import normal, read_distribution

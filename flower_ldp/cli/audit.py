@@ -11,8 +11,8 @@ from rich.progress import Progress
 
 from flower_ldp.audit import BUILDERS, AuditResult, Case, Settings, audit_case
 from flower_ldp.audit_paths import PATHS, NoSuchClaimError
-from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import Report, command, is_extra, single, wrong
+from flower_ldp.parameter_bounds import Bounded
 
 #: What every answer says, since a green line is easily read as a proof.
 CAVEAT = (

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import File, Report, command, group, wrong
 from flower_ldp.clients.keys import own_key
 from flower_ldp.errors import ConfigError, error_text
 from flower_ldp.facts import Fact, keyed, shown
-from flower_ldp.files import replacing
+from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.policy import load_policy
+from flower_ldp.safe_files import replacing
 
 _CHECK = "flower-ldp data check ward.csv --group patient --policy client_policy.yaml"
 app = group(_CHECK)

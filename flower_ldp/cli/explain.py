@@ -5,14 +5,14 @@ import warnings
 from dataclasses import asdict, dataclass
 from typing import Annotated, TypeAlias
 
-from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.cli.output import File, Report, command, group
 from flower_ldp.cli.plan_costs import Count, Rounds, price
 from flower_ldp.config import DPEncryptConfig, LaplaceEvalConfig, SignDSConfig, load_config
 from flower_ldp.facts import Fact, keyed, note, number
 from flower_ldp.mechanisms import NoProtectionWarning, gaussian
+from flower_ldp.parameter_bounds import Bounded, check_in
 from flower_ldp.privacy import PrivacySpent, Unit, at_least, meaning
-from flower_ldp.strategies import others_noise
+from flower_ldp.strategies import other_software
 
 _LOCALDP = "localdp --clipping-norm 1 --sensitivity 1 --epsilon 10 --delta 1e-5"
 _CENTRAL = "central --noise-multiplier 1 --sampled-clients 20 --delta 1e-5"
@@ -63,7 +63,7 @@ def _worth(epsilon: float, delta: float) -> str | None:
 
 
 def _noise(
-    noise: others_noise.NormalNoise, epsilon: float, delta: float, rounds: int, made: str
+    noise: other_software.NormalNoise, epsilon: float, delta: float, rounds: int, made: str
 ) -> list[Fact]:
     """Return what noise gives beside what was stated, what would keep that, and what it is worth.
 
@@ -140,7 +140,7 @@ class LocalDp:
         clip, told = self.clipping_norm, self.sensitivity
         if told != 0:
             check_in("[1e-30, 1e30]", "sensitivity", told)
-        noise = others_noise.local_dp_mod(clip, told, self.epsilon, self.delta)
+        noise = other_software.local_dp_mod(clip, told, self.epsilon, self.delta)
         made = "sensitivity x sqrt(2 ln(1.25 / delta)) / epsilon"
         if 0 < told < 2.0 * clip:
             of = f"a clip of {clip:g} has one of {number(2.0 * clip)}"
@@ -199,11 +199,11 @@ class Central:
         if self.largest_share is not None:
             check_in(f"[{1 / sampled}, 1]", "largest_share", self.largest_share)
             weight = self.largest_share * sampled
-        one = others_noise.central_wrapper(self.noise_multiplier, weight, replace=True)
-        zeros = others_noise.central_wrapper(self.noise_multiplier, weight, replace=False)
+        one = other_software.central_wrapper(self.noise_multiplier, weight, replace=True)
+        zeros = other_software.central_wrapper(self.noise_multiplier, weight, replace=False)
         total, total_zeros = (noise.epsilon(delta, self.rounds) for noise in (one, zeros))
         each = self.noise_multiplier / weight
-        theirs = others_noise.flowers_epsilon(each, self.rounds, delta, sampled, clients)
+        theirs = other_software.flowers_epsilon(each, self.rounds, delta, sampled, clients)
         if theirs is None:
             report.warn("Flower's own accountant is not installed: pip install 'flwr[dp]'")
         if self.adaptive:
@@ -256,7 +256,7 @@ def mindspore(report: Report, file: File, rounds: Rounds = 1) -> None:
         _signds(section, rounds, report)
     elif isinstance(section, DPEncryptConfig):
         epsilon, delta = section.dp_eps, section.dp_delta
-        noise = others_noise.mindspore_dp(section.dp_norm_clip, epsilon, delta)
+        noise = other_software.mindspore_dp(section.dp_norm_clip, epsilon, delta)
         report.tell(
             Fact("parameters", section.model_dump(include={"dp_eps", "dp_delta", "dp_norm_clip"})),
             *_noise(noise, epsilon, delta, rounds, "exact for updates one clip apart"),

@@ -23,7 +23,7 @@ from flower_ldp.cli.ledger_show import look_into, show
 from flower_ldp.cli.output import File, Report, command, group, usage, working, wrong
 from flower_ldp.errors import ConfigError, LedgerError, quoted
 from flower_ldp.facts import Fact, note
-from flower_ldp.files import replacing
+from flower_ldp.safe_files import replacing
 
 app = group("flower-ldp ledger show privacy-ledger.sqlite")
 
@@ -219,7 +219,7 @@ def forget(report: Report, policy: File) -> None:
     """
     # These load what no other command of the group needs.
     from flower_ldp.clients.dpsgd_charging import ENDED_SUFFIX, FOLDER_SUFFIX, KEY_SUFFIX
-    from flower_ldp.node.marks import KEY_SUFFIX as MARK_KEY_SUFFIX
+    from flower_ldp.node.report_mac import KEY_SUFFIX as MARK_KEY_SUFFIX
     from flower_ldp.policy import load_policy
 
     rules = load_policy(policy)

@@ -13,10 +13,10 @@ from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.accounting.ledger.file import undo
 from flower_ldp.accounting.ledger.sums import UnitSpending, releases_by_account, releases_towards
-from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import File, Report, working
 from flower_ldp.cli.policy import accounts_of, left_of, over
 from flower_ldp.errors import LedgerError
+from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.policy import Policy, load_policy
 from flower_ldp.privacy import Unit, at_least, meaning
 

@@ -21,9 +21,9 @@ import click
 import typer
 from typer.core import TyperCommand
 
-from flower_ldp.bounds import Bounded
 from flower_ldp.errors import LdpError
 from flower_ldp.facts import Fact, beneath, shown
+from flower_ldp.parameter_bounds import Bounded
 
 #: The exit codes, in the words that every --help ends with.
 EXIT_CODES = (
@@ -88,7 +88,7 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Answering]
 
     A function gets the :class:`Report` as ``report``. A class is one of options, whose method
     ``answer`` gets it. The help of an option is what the docstring says of the parameter, and the
-    interval that it is declared with (:class:`~flower_ldp.bounds.Bounded`), which is checked. A
+    declared interval (:class:`~flower_ldp.parameter_bounds.Bounded`), which is checked. A
     ValueError that names an option, as of a mechanism's constructor, is wrong usage of it.
     """
 

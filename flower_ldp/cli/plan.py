@@ -13,7 +13,6 @@ from typer.core import TyperGroup
 
 from flower_ldp.accounting.dpsgd import check_noise, noise_multiplier
 from flower_ldp.advice import advise
-from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import Report, command, group
 from flower_ldp.cli.plan_costs import price
 from flower_ldp.cli.plan_noise import GaussianRun, LaplaceNoise, RandomizedLabels
@@ -21,6 +20,7 @@ from flower_ldp.cli.plan_updates import CodewordRun, SignDSRun
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms import Codeword, SignDS, TrainingPlan
 from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS
+from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.privacy import PrivacySpent, Unit, meaning, rounded_up
 from flower_ldp.yaml_source import in_one_line
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Annotated, TypeAlias
 
 from flower_ldp.accounting.composition import Totals, totals
-from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import Report
 from flower_ldp.facts import Fact, keyed, note, number
 from flower_ldp.mechanisms.laplace import LaplacePlan
+from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, at_least, compose, meaning
 
 Count: TypeAlias = Annotated[int, Bounded("[1, 4294967295]")]

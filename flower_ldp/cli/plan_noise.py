@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 from flower_ldp.accounting.composition import composed_epsilon
-from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.cli import plan_costs as costs
 from flower_ldp.cli.output import Report, usage, wrong
 from flower_ldp.facts import Fact, keyed, note
 from flower_ldp.mechanisms import KaryResponse, Laplace, LaplacePlan, NoProtectionWarning
 from flower_ldp.mechanisms.gaussian import Gaussian, classical_deviation, gaussian_delta
 from flower_ldp.mechanisms.labels import MAX_SET_CATEGORIES, SubsetSelection, mutual_information
+from flower_ldp.parameter_bounds import Bounded, check_in
 from flower_ldp.privacy import PrivacySpent, Unit, compose
 from flower_ldp.wire.evaluation import EvalProposal, eval_report_length
 

@@ -26,11 +26,11 @@ import typer
 from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
 from flower_ldp.accounting.composition import shuffled
 from flower_ldp.advice import UtilityForecast
-from flower_ldp.bounds import Bounded
 from flower_ldp.cli import plan_costs as costs
 from flower_ldp.cli.output import Report, wrong
 from flower_ldp.facts import Fact, keyed, note, number
 from flower_ldp.mechanisms import Codeword, MagRR, SelectionPlan, SignDS, SmallTopSetWarning
+from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from flower_ldp.wire.proposal import health_events, health_length
 

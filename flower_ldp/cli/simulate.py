@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from flower_ldp import simulation
-from flower_ldp.bounds import Bounded
 from flower_ldp.cli.output import Report, command, single
 from flower_ldp.errors import ConfigError, LdpError
+from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.policy.files import ENVIRONMENT_VARIABLE, load_policy, no_environment
 from flower_ldp.refusals import HINTS
 from flower_ldp.strategies import RunStopped

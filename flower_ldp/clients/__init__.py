@@ -5,11 +5,11 @@ from types import MappingProxyType
 
 from flwr.app import MessageType
 
+from flower_ldp.clients.authorizer import OwnerAuthorizer
 from flower_ldp.clients.dpsgd import AccuracyRelease, DPSGDRelease
 from flower_ldp.clients.labels import PrivateDataset, PrivateLabels, private_dataset, private_labels
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
-from flower_ldp.clients.owner import OwnerAuthorizer
 from flower_ldp.clients.permit import Authorizer, Permit, ReleaseRequest, ReplyTiming
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import KeptRelease, OpenRelease, Release

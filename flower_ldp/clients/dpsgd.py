@@ -35,7 +35,6 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Metadata, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import check_in
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.permit import GrantedRound, Permit, ReleaseRequest, ReplyTiming, canonical
 from flower_ldp.clients.release import OpenRelease, Release, single_model
@@ -52,6 +51,7 @@ from flower_ldp.mechanisms.example_sums import ExampleMean
 from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, normal
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.training_plan import TrainingPlan
+from flower_ldp.parameter_bounds import check_in
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.wire import training_plan as wire

@@ -52,11 +52,11 @@ from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.keys import own_key
 from flower_ldp.clients.permit import GrantedRound, Permit, ReleaseRequest, canonical
 from flower_ldp.errors import LedgerError, RefusalError, say
-from flower_ldp.files import make_whole, sync_folder
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.policy import Policy
-from flower_ldp.policy.judgement import PLANNED
+from flower_ldp.policy.policy import PLANNED
 from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY, REFUSED_REPEAT
+from flower_ldp.safe_files import make_whole, sync_folder
 
 _log = logging.getLogger("flower_ldp")
 
@@ -227,7 +227,7 @@ class AskedRound:
     def owed(self) -> Path:
         """A file that is there while the plan's end is not in the ledger, and should be.
 
-        :meth:`settle` asks first, before the app is called, and what an app does changes no name.
+        :meth:`write_owed_end` reads this first, before the app is called: no app can change it.
         """
         ledger = Path(os.path.realpath(self.policy.ledger))
         name = hashlib.sha256(self.charge.data_id.encode()).hexdigest()[:40]
@@ -239,7 +239,7 @@ class AskedRound:
         run, name = self.charge.run_id, f"end of run {self.charge.run_id}"
         ledger.end_plan(replace(self.charge, run_id=NO_RUN, during=run, message_id=name))
 
-    def settle(self) -> None:
+    def write_owed_end(self) -> None:
         """Write an end that is owed, so that the ledger refuses the next round.
 
         Raises
@@ -355,6 +355,6 @@ def charge_round(policy: Policy, request: ReleaseRequest, context: Context) -> P
             PROPOSED_PLANS.check((policy.ledger, context.run_id), asked.granted.plan)
 
     with charging.ledger_refuses():
-        asked.settle()
+        asked.write_owed_end()
     receipt, ledger = charging.charged(policy, charge, plan, before)
     return asked.permit(charging.permit_of(policy, receipt, request, context, ledger, LAST))

@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from flower_ldp.errors import LedgerError
-from flower_ldp.files import make_whole
+from flower_ldp.safe_files import make_whole
 
 _BYTES = 32
 

@@ -64,7 +64,7 @@ _log = logging.getLogger("flower_ldp")
 
 
 @dataclass(frozen=True)
-class Shelf:
+class StoredLabels:
     """Where the ledger keeps the randomized labels of one name."""
 
     owner: PrivateLabels
@@ -165,7 +165,15 @@ def unpack(stored: bytes) -> tuple[NDArray[np.int64], NDArray[np.float32] | None
         with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
             prior = arrays.get("prior")
             return arrays["reports"].astype(np.int64), prior, arrays["digest"].tobytes()
-    except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+    except (
+        ValueError,
+        KeyError,
+        EOFError,
+        OSError,
+        RuntimeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
         raise LedgerError(f"stored labels cannot be read: {error}") from error
 
 
@@ -267,7 +275,7 @@ class PrivateLabels:
             # Of the name too, or equal sets under two names would have equal digests.
             about = canonical({"account": self.account, "name": name}).encode()
             digest = hmac.digest(key, about + true.astype("<i8").tobytes(), "sha256")
-            shelf = Shelf(self, ledger, name, digest)
+            shelf = StoredLabels(self, ledger, name, digest)
             receipt = shelf.charge(stages, stage, len(true))
             fresh = receipt.report is None
             if fresh:

@@ -62,8 +62,8 @@ from flwr.clientapp.typing import ClientAppCallable
 
 from flower_ldp import inner_gate
 from flower_ldp.clients import release
+from flower_ldp.clients.authorizer import OwnerAuthorizer
 from flower_ldp.clients.diagnostics import cause_of, log_refusal
-from flower_ldp.clients.owner import OwnerAuthorizer
 from flower_ldp.clients.permit import Authorizer, Permit, ReplyTiming
 from flower_ldp.clients.rehearsal import Rehearsal
 from flower_ldp.clients.release import OpenRelease, Release

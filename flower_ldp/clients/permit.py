@@ -27,7 +27,7 @@ def canonical(fields: Mapping[str, object]) -> str:
 
 
 @dataclass(frozen=True)
-class Basis:
+class PriorCharge:
     """What releases rest on and all of the data has paid for once, as a private training.
 
     Parameters
@@ -83,7 +83,7 @@ class ReleaseRequest:
         part has an account of its own (:class:`~flower_ldp.clients.release.KeptRelease`).
     memo : str
         What the report is kept under, if any other message may be answered with it too.
-    basis : Basis, optional
+    basis : PriorCharge, optional
         What the release rests on, if that is to be paid for as well.
     is_round : bool
         Whether a round of private training is wanted, which has no events of its own: by the
@@ -106,7 +106,7 @@ class ReleaseRequest:
     parameters: str
     part: str = ""
     memo: str = ""
-    basis: Basis | None = None
+    basis: PriorCharge | None = None
     is_round: bool = False
     proposed: TrainingPlan | None = None
     extension: ExtensionReport | None = None

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.accounting.ledger.charges import MOST_REPORT
 from flower_ldp.clients.diagnostics import cause_of
-from flower_ldp.clients.permit import Basis, Permit, ReleaseRequest, ReplyTiming
+from flower_ldp.clients.permit import Permit, PriorCharge, ReleaseRequest, ReplyTiming
 from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted, say
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
@@ -151,7 +151,7 @@ class KeptRelease(OpenRelease):
         """Names the question: equal for two messages if one report answers both."""
 
     @property
-    def basis(self) -> Basis | None:
+    def basis(self) -> PriorCharge | None:
         """What the release rests on, if all of the data is to pay for that once."""
         return None
 

@@ -29,7 +29,6 @@ from flwr.app import Context
 from numpy.typing import NDArray
 
 from flower_ldp.accounting.ledger.charges import NO_RUN
-from flower_ldp.bounds import check_in
 from flower_ldp.clients import charging
 from flower_ldp.clients.keys import locked_key
 from flower_ldp.clients.permit import canonical
@@ -39,6 +38,7 @@ from flower_ldp.mechanisms.embeddings import double_at_most
 from flower_ldp.mechanisms.example_sums import ExampleCounts, ExampleMean
 from flower_ldp.mechanisms.laplace import check_epsilon
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.parameter_bounds import check_in
 from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 from flower_ldp.refusals import REFUSED_POLICY, REFUSED_REPEAT

@@ -42,9 +42,9 @@ from flwr.clientapp.typing import Mod
 from numpy.typing import NDArray
 
 from flower_ldp.clients import split_embedding as embedding
+from flower_ldp.clients.authorizer import OwnerAuthorizer
 from flower_ldp.clients.diagnostics import cause_of, log_refusal
 from flower_ldp.clients.ldp_mod import LdpMod, kept_node_config
-from flower_ldp.clients.owner import OwnerAuthorizer
 from flower_ldp.clients.permit import Authorizer
 from flower_ldp.clients.release import IncompleteError, constant, failed, open_array, report
 from flower_ldp.clients.split_embedding import EMBEDDING_KEY, EmbeddingRelease, Party

@@ -23,7 +23,7 @@ from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.clients import release
-from flower_ldp.clients.permit import Basis, canonical
+from flower_ldp.clients.permit import PriorCharge, canonical
 from flower_ldp.clients.release import KeptRelease, Release
 from flower_ldp.errors import RefusalError, WireError, quoted
 from flower_ldp.mechanisms.embeddings import BottomModelClaim
@@ -33,7 +33,7 @@ from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_RECORDS
 from flower_ldp.wire import embedding as wire
 from flower_ldp.wire.proposal import PROPOSAL_KEY
-from flower_ldp.wire.records import RecordTables
+from flower_ldp.wire.record_ids import RecordTables
 
 _log = logging.getLogger("flower_ldp")
 
@@ -234,10 +234,10 @@ class OpenEmbedding(KeptRelease):
         return self.parameters
 
     @property
-    def basis(self) -> Basis | None:
+    def basis(self) -> PriorCharge | None:
         """The bottom's private training, which all records have paid for once."""
         training = self.claim.training()
-        return Basis(training, canonical(self._bottom)) if training and self.events else None
+        return PriorCharge(training, canonical(self._bottom)) if training and self.events else None
 
     @property
     def _bottom(self) -> dict[str, str | float]:

@@ -208,7 +208,7 @@ class SignDSConfig(UpdateSection):
     sign_server_optimizer: OptimizerConfig | None = None
 
     @model_validator(mode="after")
-    def _no_bit_is_bought_in_vain(self) -> SignDSConfig:
+    def _magnitude_bit_has_a_use(self) -> SignDSConfig:
         planned = isinstance(self.server_optimizer(), (FixedLength, AgreedLength))
         if self.sign_mag_eps is not None and planned:
             wanted = "must be left out with planned steps, which ignore what the bit tells"

@@ -19,12 +19,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import check_in
 from flower_ldp.errors import ReleaseError, WireError, quoted
 from flower_ldp.mechanisms import name_complaint
 from flower_ldp.mechanisms.base import Parameter, UpdateMechanism, typed
 from flower_ldp.mechanisms.inputs import note
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.parameter_bounds import check_in
 from flower_ldp.privacy import PrivacyEvent
 
 GROUP = "flower_ldp.mechanisms"

@@ -47,10 +47,10 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import Bounded, Checked, check_in
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.mechanisms.inputs import check_labels
 from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
+from flower_ldp.parameter_bounds import Bounded, Checked, check_in
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 Floats = NDArray[np.float64]

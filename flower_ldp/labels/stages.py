@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import check_in
 from flower_ldp.mechanisms.randomized_response import LabelMechanism
+from flower_ldp.parameter_bounds import check_in
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: What a ledger and a policy call the reservation of several stages.

@@ -55,9 +55,9 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Checked
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.random import Floats, RandomSource
+from flower_ldp.parameter_bounds import Checked
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 ValueT = TypeVar("ValueT", contravariant=True)

@@ -49,12 +49,12 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.inputs import INVALID, check_counts, check_labels
 from flower_ldp.mechanisms.laplace import check_simplex_rows, read_simplex_rows
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.mechanisms.randomized_response import KaryResponse
+from flower_ldp.parameter_bounds import Bounded, check_in
 from flower_ldp.privacy import PrivacyEvent
 
 # Distances are computed for this many pairs at a time, to bound memory.

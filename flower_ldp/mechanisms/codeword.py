@@ -94,13 +94,13 @@ from typing import Annotated
 
 import numpy as np
 
-from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import WireError
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms import hadamard
 from flower_ldp.mechanisms.base import REPORT_VERSION, NullDistribution, UpdateMechanism, UpdatePlan
 from flower_ldp.mechanisms.inputs import note, over_largest, read_vector
 from flower_ldp.mechanisms.random import COIN_BITS, EXP_BITS, Floats, RandomSource, exp_lower
+from flower_ldp.parameter_bounds import Bounded, check_in
 
 # Sizes of the favoured set that are tried, in ratios of about one sixth.
 _RATIO = 1.16

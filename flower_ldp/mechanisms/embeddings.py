@@ -73,12 +73,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.inputs import INVALID, check_labels, fill_labels, note, read_records
 from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource, uniform
 from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse
+from flower_ldp.parameter_bounds import Bounded, check_in
 from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacyEvent, Unit, as_fraction, double_at_least
 
 MAX_BITS = 2**20

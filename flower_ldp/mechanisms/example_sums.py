@@ -62,10 +62,10 @@ from typing import Annotated
 
 import numpy as np
 
-from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.mechanisms.inputs import as_double, note, real_array
 from flower_ldp.mechanisms.laplace import IntegerNoise, grid_steps
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
+from flower_ldp.parameter_bounds import Bounded, check_in
 from flower_ldp.privacy import Unit
 
 

@@ -57,13 +57,13 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, check_in, halved, least
 from flower_ldp.errors import WireError
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms import base
 from flower_ldp.mechanisms.inputs import note, over_largest, read_vector
 from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, LARGEST, VARIATION_BITS, normal
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
+from flower_ldp.parameter_bounds import Bounded, check_in, halved, least
 from flower_ldp.privacy import PrivacyEvent
 
 #: Longest update.

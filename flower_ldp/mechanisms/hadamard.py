@@ -43,8 +43,8 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, Checked, check_in
 from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource
+from flower_ldp.parameter_bounds import Bounded, Checked, check_in
 
 
 def favoured_of(products: Floats, size: int, offset: int) -> Ints:

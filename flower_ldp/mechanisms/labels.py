@@ -76,10 +76,10 @@ from typing import Annotated, ClassVar, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.mechanisms import inputs
 from flower_ldp.mechanisms.random import COIN_BITS, Bools, Floats, Ints, RandomSource, toss, uniform
 from flower_ldp.mechanisms.randomized_response import KaryResponse, LabelMechanism, truth_weight
+from flower_ldp.parameter_bounds import Bounded, check_in
 from flower_ldp.privacy import Unit
 
 #: The most categories: a report is a number with a bit for each.

@@ -57,11 +57,11 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import Bounded, Checked, check_in
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.inputs import as_double, note, real_array
 from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource, uniform, uniform_subset
+from flower_ldp.parameter_bounds import Bounded, Checked, check_in
 from flower_ldp.privacy import PrivacyEvent, as_fraction
 
 #: Largest L1 distance of two rows on the simplex.

@@ -51,10 +51,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Annotated, Any
 
-from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
+from flower_ldp.parameter_bounds import Bounded, check_in
 
 _SMALLEST, _LARGEST = 1e-30, 1e30
 

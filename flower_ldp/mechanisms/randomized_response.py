@@ -47,11 +47,11 @@ from typing import Annotated, Any, ClassVar, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms import inputs, random
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.random import BLOCK, COIN_BITS, EXP_BITS, Floats, Ints, RandomSource
+from flower_ldp.parameter_bounds import Bounded, check_in
 from flower_ldp.privacy import Unit
 
 MAX_CATEGORIES = 2**31

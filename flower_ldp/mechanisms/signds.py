@@ -45,7 +45,6 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms import signds_size
 from flower_ldp.mechanisms.base import Mechanism, NullDistribution, UpdatePlan
@@ -53,6 +52,7 @@ from flower_ldp.mechanisms.inputs import note, read_vector
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource, uniform_subset
 from flower_ldp.mechanisms.subset_code import encoded_length
 from flower_ldp.mechanisms.topk import TopSet, top_set
+from flower_ldp.parameter_bounds import Bounded, check_in
 from flower_ldp.privacy import as_fraction, rounded_up
 
 #: Below this size of S the report says little; :class:`SmallTopSetWarning` tells.

@@ -27,7 +27,6 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, check_in
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms import base
 from flower_ldp.mechanisms import subset_code as subset
@@ -35,6 +34,7 @@ from flower_ldp.mechanisms.inputs import read_vector
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.mechanisms.signds import HEADER_BYTES, Selection, SignDS, sum_of_signs, top_by_sort
+from flower_ldp.parameter_bounds import Bounded, check_in
 from flower_ldp.privacy import PrivacyEvent
 
 _SELECTION = {"epsilon": float, "k": float, "threshold-ratio": float, "dim-out": int}

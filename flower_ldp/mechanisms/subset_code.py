@@ -28,10 +28,10 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import check_in
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import Ints
 from flower_ldp.mechanisms.signds_size import MAX_DIM_OUT, MAX_DIMENSION
+from flower_ldp.parameter_bounds import check_in
 
 _BLOCK = 320
 

@@ -46,8 +46,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import check_in
 from flower_ldp.mechanisms.random import Bools, Ints, RandomSource, first_distinct, uniform_subset
+from flower_ldp.parameter_bounds import check_in
 
 # A random trial costs about as much as passing over this many entries.
 _TRIAL_COST = 64

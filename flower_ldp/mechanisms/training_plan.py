@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from flower_ldp.bounds import Bounded, check_fields
+from flower_ldp.parameter_bounds import Bounded, check_fields
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 #: The most rounds, the most steps in a round, and the most in all, which is what is accounted for.

@@ -1,9 +1,9 @@
 """The commands ``flower-ldp-supernode`` and ``flower-ldp-superexec``.
 
 The first is Flower's SuperNode behind the site's gate. It takes all options of
-``flower-supernode``, and those of :func:`site_parser`; what it starts is in
-:mod:`flower_ldp.node.starting`. The second is Flower's executor, as :mod:`flower_ldp.node.apps` has
-it. Both say at once where there is no guarded node.
+``flower-supernode``, and those of :func:`site_parser`; :mod:`flower_ldp.node.startup` has the
+start. The second is Flower's executor with the changes of :mod:`flower_ldp.node.app_executor`.
+Both fail at once where no guarded node can run.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from typing import Any
 
 from flower_ldp.node import PROGRAM, FlowerChanged, NoLinux, check_here
 from flower_ldp.node.log import IN_AN_HOUR, Allowance, keep_plain
-from flower_ldp.node.sandbox.view import Settings
+from flower_ldp.node.sandbox.filesystem_view import Settings
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 #: Python and Flower alone take more than this.
@@ -122,7 +122,7 @@ def main() -> None:
     _log_to_stderr()
     keep_plain(Allowance(IN_AN_HOUR))
     _check_here(PROGRAM)
-    from flower_ldp.node.starting import start
+    from flower_ldp.node.startup import start
 
     start(options)
 
@@ -130,7 +130,7 @@ def main() -> None:
 def run_superexec() -> None:
     """Run the command ``flower-ldp-superexec``."""
     _check_here("flower-ldp-superexec")
-    from flower_ldp.node.apps import main as run
+    from flower_ldp.node.app_executor import main as run
 
     run()
 

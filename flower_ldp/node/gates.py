@@ -1,6 +1,6 @@
 """The node's gates: what the owner's list of apps lets in, and which reports leave.
 
-All three are Flower mods. :class:`PinnedGate` stands before the gate that ``--ldp-gate`` names,
+All three are Flower mods. :class:`AppListGate` stands before the gate that ``--ldp-gate`` names,
 :class:`PaidReports` is the gate of ``--ldp-gate reports``, and :class:`FormatChecked` wraps that of
 ``--ldp-gate privatize``.
 
@@ -56,7 +56,7 @@ from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from flower_ldp import refusals
-from flower_ldp.apps import this_environment
+from flower_ldp.app_digests import this_environment
 from flower_ldp.clients import RELEASES, AccuracyRelease, DPSGDRelease, OwnerAuthorizer, release
 from flower_ldp.clients.charging import policy_of
 from flower_ldp.clients.diagnostics import cause_of, cut_middle
@@ -65,7 +65,7 @@ from flower_ldp.clients.release import OpenRelease, Release, constant, content_o
 from flower_ldp.clients.split_embedding import read_record
 from flower_ldp.errors import ConfigError, RefusalError, ReleaseError, WireError
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.node.received import ReceivedApp
+from flower_ldp.node.received_apps import ReceivedApp
 from flower_ldp.policy import App, Policy, find_policy
 from flower_ldp.privacy import Unit
 from flower_ldp.wire import embedding
@@ -88,7 +88,7 @@ _MOST_ENTRIES = 1 << 26
 
 
 @dataclass(frozen=True)
-class PinnedGate:
+class AppListGate:
     """A gate behind the owner's list of apps.
 
     Parameters

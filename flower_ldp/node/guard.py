@@ -32,11 +32,11 @@ from flwr.clientapp.typing import Mod
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.release import ERROR_CODE, constant, failed, for_app
 from flower_ldp.errors import ReleaseError
-from flower_ldp.node import channel
-from flower_ldp.node.calls import AppCalls
-from flower_ldp.node.channel import Channel, NodeConfig, Opened
+from flower_ldp.node import flower_api
+from flower_ldp.node.flower_api import Channel, NodeConfig, Opened
+from flower_ldp.node.runtime_api import AppCalls
 from flower_ldp.refusals import FAILED, is_code
-from flower_ldp.wire.objects import check_size
+from flower_ldp.wire.message_size import check_size
 
 _log = logging.getLogger("flower_ldp")
 
@@ -186,9 +186,9 @@ class Guard:
         run_id, message_id = message.metadata.run_id, message.metadata.message_id
         since = time.monotonic()
         try:
-            contents = channel.pull_contents(self.inner, run_id, tree)
+            contents = flower_api.pull_contents(self.inner, run_id, tree)
             size = check_size(tree.object_id, contents, _OF_SERVER)
-            whole = channel.unpack(tree, contents)
+            whole = flower_api.unpack(tree, contents)
             _check_same(message, whole)
             node, config = self.inner.node_id, dict(self.node_config)
             context = Context(run_id, node, config, RecordDict(), {})
@@ -227,10 +227,10 @@ class Guard:
     def _shown(self, announced: Message, whole: Message) -> tuple[Message, Any, dict[str, bytes]]:
         """Return the message as the app is to see it, its tree and its objects."""
         seen = for_app(whole, released=True)
-        tree, contents = channel.pack(seen)
+        tree, contents = flower_api.pack(seen)
         with self._lock:
             self._originals[seen.metadata.message_id] = whole.metadata.message_id
-        return channel.under_identity(announced, seen), tree, contents
+        return flower_api.under_identity(announced, seen), tree, contents
 
     def _due(self, message_id: str) -> None:
         """Send the gate's answer if no reply of the app's has led to it."""
@@ -251,7 +251,7 @@ class Guard:
 
     def _send(self, message: Message, object_tree: Any, _: float) -> tuple[set[str], str]:
         """Ask the SuperNode for all objects of a reply; send nothing yet."""
-        reply_to, wanted = message.metadata.reply_to_message_id, channel.object_ids(object_tree)
+        reply_to, wanted = message.metadata.reply_to_message_id, flower_api.object_ids(object_tree)
         with self._lock:
             self._outgoing[reply_to] = _Outgoing(object_tree, set(wanted))
         return wanted, reply_to
@@ -315,7 +315,7 @@ class Guard:
 
     def _transmit(self, answer: Message) -> None:
         with self._sending:
-            channel.transmit(self.inner, answer)
+            flower_api.transmit(self.inner, answer)
 
 
 def _check_same(announced: Message, whole: Message) -> None:
@@ -332,7 +332,7 @@ def _readable(outgoing: _Outgoing, sent: int) -> Message | None:
     """Return the app's reply, or None if its objects are no message, or one that takes too much."""
     try:
         check_size(outgoing.tree.object_id, outgoing.contents, 2 * max(sent, _LEAST))
-        return channel.unpack(outgoing.tree, outgoing.contents)
+        return flower_api.unpack(outgoing.tree, outgoing.contents)
     except Exception as error:
         _log.error("the app's reply cannot be read: %s", cause_of(error))
         return None

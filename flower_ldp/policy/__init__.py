@@ -18,7 +18,7 @@ from flower_ldp.policy.files import (
     load_policy,
     policy_path,
 )
-from flower_ldp.policy.judgement import Policy
+from flower_ldp.policy.policy import Policy
 from flower_ldp.policy.sections import Allowance, App, Budget, Override, Total, Window
 from flower_ldp.refusals import REFUSED_POLICY
 

@@ -1,6 +1,6 @@
 """Where a policy comes from: a file that the operator names, outside of any run.
 
-The path is walked folder by folder (:mod:`flower_ldp.files`), and the file is opened within
+The path is walked folder by folder (:mod:`flower_ldp.safe_files`), and the file is opened within
 the last. A name may be a symbolic link: then the folders of the link and those of the file are
 judged alike.
 
@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from flower_ldp.errors import ConfigError
-from flower_ldp.files import faults, warn_once, way
-from flower_ldp.policy.judgement import Policy
+from flower_ldp.policy.policy import Policy
+from flower_ldp.safe_files import faults, warn_once, way
 from flower_ldp.yaml_source import YamlFormat, reading
 
 #: Where the operator names the policy: a key of ``--node-config``, and a variable.

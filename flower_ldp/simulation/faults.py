@@ -22,8 +22,8 @@ from typing import Annotated
 
 from flwr.app import Message, Metadata
 
-from flower_ldp.bounds import Bounded, Checked, check_fields
-from flower_ldp.simulation import flower
+from flower_ldp.parameter_bounds import Bounded, Checked, check_fields
+from flower_ldp.simulation import flower_api
 from flower_ldp.simulation.grid import SLICE_SECONDS, Answering, Link
 
 #: How long Flower takes a node for there after its last heartbeat: twice their interval.
@@ -300,7 +300,9 @@ class Unreliable(Link):
         if fate.leaves:
             missed = begins + HEARTBEAT_PATIENCE_SECONDS
             if missed < sent.expires:
-                error = flower.error_reply(message.metadata, flower.NODE_GONE, "the node went away")
+                error = flower_api.error_reply(
+                    message.metadata, flower_api.NODE_GONE, "the node went away"
+                )
                 self._send(missed, error)
             return
         ends = self._free[sent.partition] = begins + fate.late

@@ -20,7 +20,7 @@ from flwr.supercore.run import Run
 
 from flower_ldp.errors import ConfigError
 from flower_ldp.refusals import is_code
-from flower_ldp.simulation import flower
+from flower_ldp.simulation import flower_api
 from flower_ldp.simulation.progress import Watcher
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ class InProcessGrid(Grid):
     ) -> None:
         self._answering, self._link = answering, link
         self._run = Run.create_empty(run_id)
-        self._sealer = flower.Sealer() if seal else None
+        self._sealer = flower_api.MessageEncoder() if seal else None
         self._outcomes, self._watcher = outcomes, watcher
         self._numbers = itertools.count(1)
         #: Held where what follows is read or changed, and told of replies and passing time.
@@ -208,7 +208,7 @@ class InProcessGrid(Grid):
         ConfigError
             If Flower's sampling waits for more nodes than there can ever be.
         """
-        awaited, there = flower.awaited_nodes(), len(self._link.nodes)
+        awaited, there = flower_api.awaited_nodes(), len(self._link.nodes)
         if awaited > there:
             raise ConfigError(
                 f"the app waits for {awaited} nodes, and this run has {there} for good: run "
@@ -230,22 +230,24 @@ class InProcessGrid(Grid):
         """
         messages = list(messages)
         # All of them before the first is sent: nobody pays for a push that failed.
-        letters = [
-            flower.letter(message, f"{next(self._numbers):032x}", self.run.run_id, self._sealer)
+        outgoing = [
+            flower_api.outgoing(
+                message, f"{next(self._numbers):032x}", self.run.run_id, self._sealer
+            )
             for message in messages
         ]
-        if letters:
+        if outgoing:
             self._link.begin_push()
             with self._changed:
                 self._watcher.sent(messages)
-        for letter in letters:
-            where = letter.metadata
+        for one in outgoing:
+            where = one.metadata
             with self._changed:
                 self._open[where.message_id] = where
                 end = self._link.now() + self._link.seconds_left(where)
                 heapq.heappush(self._ends, (end, where.message_id))
-                self._answering.submit(letter)
-        return [letter.metadata.message_id for letter in letters]
+                self._answering.submit(one)
+        return [one.metadata.message_id for one in outgoing]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Return the replies that are there once all are, or nothing more comes for now."""
@@ -268,7 +270,7 @@ class InProcessGrid(Grid):
         with self._changed:
             waiting = {name: self._open[name] for name in names if name in self._open}
             for name in self._link.unreachable(waiting):
-                self._give_up(name, flower.NODE_GONE, "the node is not there")
+                self._give_up(name, flower_api.NODE_GONE, "the node is not there")
             missing = list(waiting)
             self._limits.append(limit)
             try:
@@ -293,7 +295,7 @@ class InProcessGrid(Grid):
             self._changed.wait(min(left, SLICE_SECONDS))
         elif at_last == "give up":
             for name in missing:
-                self._give_up(name, flower.TOO_LATE, flower.OVER)
+                self._give_up(name, flower_api.TOO_LATE, flower_api.OVER)
         else:
             return False
         return True
@@ -319,7 +321,7 @@ class InProcessGrid(Grid):
             return
         reason = (reply.error.reason or "") if reply.has_error() else ""
         self._outcomes[":".join(reason.split(":")[:3]) if is_code(reason) else ""] += 1
-        flower.name_message(reply, f"{next(self._numbers):032x}")
+        flower_api.name_message(reply, f"{next(self._numbers):032x}")
         self._replies[name] = reply
         self._watcher.answered(len(self._open))
 
@@ -327,9 +329,9 @@ class InProcessGrid(Grid):
         """Give up messages whose time to live has passed; forget the ends of answered ones."""
         now = self._link.now()
         while self._ends and (self._ends[0][0] <= now or self._ends[0][1] not in self._open):
-            self._give_up(heapq.heappop(self._ends)[1], flower.TOO_LATE, flower.OVER)
+            self._give_up(heapq.heappop(self._ends)[1], flower_api.TOO_LATE, flower_api.OVER)
 
     def _give_up(self, name: str, code: int, reason: str) -> None:
         where = self._open.get(name)
         if where is not None:
-            self._arrived(flower.error_reply(where, code, reason))
+            self._arrived(flower_api.error_reply(where, code, reason))

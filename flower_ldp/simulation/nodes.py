@@ -14,7 +14,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.app.user_config import UserConfig
 from flwr.clientapp import ClientApp
 
-from flower_ldp.simulation import flower
+from flower_ldp.simulation import flower_api
 
 _log = logging.getLogger("flwr")
 
@@ -120,24 +120,24 @@ class Nodes:
         self._as_bytes = plan.strict or plan.folder is not None
         self._seen: set[tuple[int, str]] = set()
         if self._as_bytes:  # what Flower refuses in a configuration, it refuses before the run
-            flower.context_to_bytes(self._new(FIRST_NODE))
+            flower_api.context_to_bytes(self._new(FIRST_NODE))
 
     def answer(self, message: Message) -> Message:
         """Return a node's reply: its app's, or Flower's error if the app raised."""
         if not self._plan.strict:
-            return self._answer(message, flower.with_own_records)
-        return self._answer(flower.over_the_wire(message), flower.over_the_wire)
+            return self._answer(message, flower_api.with_own_records)
+        return self._answer(flower_api.over_the_wire(message), flower_api.over_the_wire)
 
     def answer_bytes(self, data: bytes) -> bytes:
         """Return the reply to a message from another process."""
-        return self._answer(flower.from_bytes(data), flower.to_bytes)
+        return self._answer(flower_api.from_bytes(data), flower_api.to_bytes)
 
     def take(self, node: int) -> Context:
         """Return a node's context."""
         kept: Any = self.kept.get(node)
         if kept is None:
             return self._new(node)
-        found: Context = flower.context_from_bytes(kept) if self._as_bytes else kept
+        found: Context = flower_api.context_from_bytes(kept) if self._as_bytes else kept
         found.run_config = dict(self._plan.run_config)  # what an app did to it was refused
         return found
 
@@ -158,7 +158,7 @@ class Nodes:
         kept: Any = context
         if self._as_bytes:
             known = Context(context.run_id, node, context.node_config, context.state, {})
-            kept = flower.context_to_bytes(known)
+            kept = flower_api.context_to_bytes(known)
         if self._plan.contexts != "drop":
             self.kept[node] = kept
 
@@ -175,16 +175,18 @@ class Nodes:
         where = message.metadata
         node = where.dst_node_id
         if node not in self._plan.ids:
-            return send(flower.error_reply(where, flower.NODE_GONE, f"there is no node {node}"))
+            return send(
+                flower_api.error_reply(where, flower_api.NODE_GONE, f"there is no node {node}")
+            )
         if self._plan.expire and where.created_at + where.ttl <= time.time():
-            return send(flower.error_reply(where, flower.TOO_LATE, flower.OVER))
+            return send(flower_api.error_reply(where, flower_api.TOO_LATE, flower_api.OVER))
         kind = node, where.message_type
         first = self._plan.strict and kind not in self._seen
         self._seen.add(kind)
         try:
             context, process = self.take(node), os.getpid()
             try:
-                reply = self._app(flower.as_objects(message) if first else message, context)
+                reply = self._app(flower_api.as_objects(message) if first else message, context)
             finally:
                 if os.getpid() != process:
                     _end_copy(sys.exc_info()[1])
@@ -192,11 +194,11 @@ class Nodes:
                 raise TypeError(f"a client app returns a Message, got {type(reply).__name__}")
             if reply.metadata.reply_to_message_id != where.message_id:
                 raise ValueError("the client app's message is no reply to the one it got")
-            sent = send(flower.as_objects(reply) if first else reply)
+            sent = send(flower_api.as_objects(reply) if first else reply)
             self.keep(node, context)
         except (Exception, SystemExit) as error:
             _log.exception("the client app of node %d (partition %d)", node, node - FIRST_NODE)
-            return send(flower.error_reply(where, flower.APP_FAILED, _words(error)))
+            return send(flower_api.error_reply(where, flower_api.APP_FAILED, _words(error)))
         return sent
 
 

@@ -34,7 +34,7 @@ class Watcher:
 
 
 @dataclass(eq=False)
-class Pace(Watcher):
+class RunProgress(Watcher):
     """Counts, says how long the rest takes if it goes on like this, and is shown now and then.
 
     A round is the strategy's own, which Flower's strategies write into their messages. Where no
@@ -53,7 +53,7 @@ class Pace(Watcher):
     """
 
     rounds: int | None = None
-    show: Callable[[Pace], None] = lambda _: None
+    show: Callable[[RunProgress], None] = lambda _: None
     every: float = 0.0
     clock: Callable[[], float] = time.monotonic
     #: The round's number, from 1; 0 before the first.
@@ -171,17 +171,17 @@ def watching(progress: bool | Watcher | None, rounds: int | None) -> Iterator[Wa
     else:
         every = BAR_SECONDS if at_terminal else LINE_SECONDS
         showing = _bar() if at_terminal else contextlib.nullcontext(_line)
-        with showing as show, contextlib.closing(Pace(rounds, show, every)) as shown:
+        with showing as show, contextlib.closing(RunProgress(rounds, show, every)) as shown:
             yield shown
 
 
-def _line(pace: Pace) -> None:
+def _line(pace: RunProgress) -> None:
     said = ", ".join(part for part in (pace.text(), pace.clients(), pace.left()) if part)
     print(said, file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
-def _bar() -> Iterator[Callable[[Pace], None]]:
+def _bar() -> Iterator[Callable[[RunProgress], None]]:
     """Draw a bar, beneath what is logged meanwhile.
 
     No thread draws it, and the output of apps is not touched: a debugger's prompt stays whole.
@@ -191,7 +191,7 @@ def _bar() -> Iterator[Callable[[Pace], None]]:
     bar = Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False)
     task = bar.add_task("", total=None, clients="", left="")
 
-    def show(pace: Pace) -> None:
+    def show(pace: RunProgress) -> None:
         bar.update(
             task,
             total=pace.asked,

@@ -9,8 +9,8 @@ from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
-from flower_ldp.bounds import check_in, must_be
-from flower_ldp.simulation import flower
+from flower_ldp.parameter_bounds import check_in, must_be
+from flower_ldp.simulation import flower_api
 from flower_ldp.simulation.faults import Faults, Unreliable
 from flower_ldp.simulation.grid import SLICE_SECONDS, Answering, Inline, InProcessGrid, Link
 from flower_ldp.simulation.nodes import Config, Keeping, Nodes, Plan
@@ -104,7 +104,7 @@ def run_in_process(
     run_id = int.from_bytes(os.urandom(8), "big") >> 1 | 1  # Flower's are random too
     config = dict(run_config or {})
     outcomes = Counter() if outcomes is None else outcomes
-    context = Context(run_id, flower.SERVER, {}, RecordDict(), dict(config))
+    context = Context(run_id, flower_api.SERVER, {}, RecordDict(), dict(config))
     with contextlib.ExitStack() as stack:
         folder = None
         if contexts == "disk":
@@ -119,7 +119,7 @@ def run_in_process(
             else Pool(workers, starter(start, client_app, plan))
         )
         stack.callback(working.close)
-        stack.enter_context(flower.server_identity(run_id))
+        stack.enter_context(flower_api.server_identity(run_id))
         watcher = stack.enter_context(watching(progress, _rounds(config)))
         link = Link(plan.ids, None if workers == 1 else SLICE_SECONDS)
         asked: Answering = working

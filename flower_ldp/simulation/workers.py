@@ -33,7 +33,7 @@ from typing import Literal, TypeAlias
 from flwr.app import Message
 from flwr.clientapp import ClientApp
 
-from flower_ldp.simulation import flower
+from flower_ldp.simulation import flower_api
 from flower_ldp.simulation.grid import SLICE_SECONDS
 from flower_ldp.simulation.nodes import FIRST_NODE, Nodes, Plan
 
@@ -125,7 +125,7 @@ class Pool:
                 found.append(self._replies.get_nowait())
         with self._lock:
             self._pending -= len(found)
-        return [flower.from_bytes(one) if isinstance(one, bytes) else one for one in found]
+        return [flower_api.from_bytes(one) if isinstance(one, bytes) else one for one in found]
 
     @property
     def pending(self) -> int:
@@ -162,14 +162,14 @@ class _Worker(threading.Thread):
     def _answered(self, message: Message) -> Message | bytes:
         """Return the reply, or an error if the process ends or the message cannot be written."""
         try:
-            self._send(flower.to_bytes(message))
+            self._send(flower_api.to_bytes(message))
             return self._connection.recv_bytes()
         except (EOFError, OSError):
             self._connection.close()
             reason = f"the process that worked for node {message.metadata.dst_node_id} ended"
         except Exception as error:
             reason = f"the message could not be written: {error}"
-        return flower.error_reply(message.metadata, flower.APP_DIED, reason)
+        return flower_api.error_reply(message.metadata, flower_api.APP_DIED, reason)
 
     def _send(self, data: bytes) -> None:
         try:

@@ -29,10 +29,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, Metadata, Metric
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from flower_ldp.bounds import check_in
 from flower_ldp.errors import WireError
+from flower_ldp.parameter_bounds import check_in
 from flower_ldp.strategies.replies import check_result
-from flower_ldp.wire.objects import check_size, named
+from flower_ldp.wire.message_size import check_size, named
 
 #: By what the modules of Flower's grids build a message from its objects.
 _INFLATE = "inflate_object_from_contents"
@@ -249,7 +249,7 @@ class StrategyWithDeadlines(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run the rounds: Flower's ``Strategy.start``, except that waiting ends, and vain runs do.
+        """Run the rounds: ``Strategy.start`` with a deadline for waiting; a run may be stopped.
 
         Parameters
         ----------

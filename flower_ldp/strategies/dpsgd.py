@@ -11,8 +11,8 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, QFedAvg, Strategy
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import check_in, must_be
 from flower_ldp.errors import WireError, quoted
+from flower_ldp.parameter_bounds import check_in, must_be
 from flower_ldp.strategies.deadlines import StrategyWithDeadlines
 from flower_ldp.strategies.replies import Metrics, OnceLogger, ReplyValidator, raise_if_unproductive
 
@@ -111,7 +111,7 @@ class DPSGDStrategy(StrategyWithDeadlines):
         Raises
         ------
         RunStopped
-            If going on would be in vain (:mod:`flower_ldp.strategies.replies`).
+            If further rounds would teach nothing (:mod:`flower_ldp.strategies.replies`).
         """
         good, counts = self._good(server_round, replies, self._trained)
         arrays, found = self.strategy.aggregate_train(server_round, good) if good else (None, None)

@@ -5,7 +5,7 @@ probabilities through a local randomizer, and the server clusters and scores the
 post-processing, and costs nothing beyond the reports.
 
 The best model by the server's own evaluation is kept on disk, so that a run that ends early has not
-trained in vain.
+trained for nothing.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import check_in, must_be
-from flower_ldp.files import replacing
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.example_sums import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace, project_to_simplex
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.parameter_bounds import check_in, must_be
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
+from flower_ldp.safe_files import replacing
 from flower_ldp.strategies import evaluation_scores as scores
 from flower_ldp.strategies.deadlines import StrategyWithDeadlines
 from flower_ldp.strategies.replies import Metrics, ReplyValidator
@@ -296,7 +296,7 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
         Raises
         ------
         RunStopped
-            If going on would be in vain (:mod:`flower_ldp.strategies.replies`).
+            If further rounds would teach nothing (:mod:`flower_ldp.strategies.replies`).
         """
         asked, self._asked = self._asked, None
         if asked is None or asked.server_round != server_round:

@@ -62,10 +62,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import check_in
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.laplace import check_simplex_rows
 from flower_ldp.mechanisms.random import RandomSource, uniform_subset
+from flower_ldp.parameter_bounds import check_in
 
 Rows = NDArray[np.float64]
 Labels = NDArray[np.int64]

@@ -16,13 +16,13 @@ from typing import Annotated, ClassVar, Literal, Unpack, get_args
 
 import numpy as np
 
-from flower_ldp.bounds import Bounded, Checked, check_in, must_be
 from flower_ldp.extensions.contract import Chosen, ExtensionReport
 from flower_ldp.mechanisms.codeword import MOST_SEED, Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
 from flower_ldp.mechanisms.signds_round import Report, SignDSRound
+from flower_ldp.parameter_bounds import Bounded, Checked, check_in, must_be
 from flower_ldp.strategies.optimizers import AgreedLength, ServerOptimizer
 from flower_ldp.strategies.replies import Metrics, ReplyValidator
 from flower_ldp.strategies.rounds import RoundCallback, TrainingRound, Vector

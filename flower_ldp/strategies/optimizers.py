@@ -50,7 +50,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import Bounded, Checked, check_in
+from flower_ldp.parameter_bounds import Bounded, Checked, check_in
 
 Vector = NDArray[np.float32]
 Positive = Annotated[float, Bounded("(0, inf)")]

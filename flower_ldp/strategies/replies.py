@@ -205,7 +205,7 @@ def payload_of(content: RecordDict) -> bytes:
 
 
 class RunStopped(RuntimeError):  # noqa: N818  # a decision about the run
-    """The run ended because going on would be in vain; the text says why and what to do."""
+    """The run was stopped: further rounds would teach nothing. The text says why and what to do."""
 
 
 def raise_if_unproductive(replies: ReplyValidator, server_round: int) -> None:

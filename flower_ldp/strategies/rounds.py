@@ -46,8 +46,8 @@ from numpy.polynomial.polynomial import polypow
 from numpy.typing import NDArray
 
 from flower_ldp.accounting.composition import ShuffleBound, Totals, shuffled, totals
-from flower_ldp.bounds import Bounded, Checked, must_be
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
+from flower_ldp.parameter_bounds import Bounded, Checked, must_be
 from flower_ldp.privacy import (
     PrivacyEvent,
     PrivacySpent,
@@ -138,7 +138,7 @@ class RoundCallback(Generic[RoundT]):
         """
 
     def after_replies(self, current: RoundT, replies: ReplyValidator) -> None:
-        """Learn what came back. It raises RunStopped if going on would be in vain."""
+        """Learn what came back. It raises RunStopped if further rounds would teach nothing."""
 
     def after_step(self, current: RoundT, total: Vector, reports: int) -> None:
         """Learn the sum of a round's reports, at least one, by which the model was moved."""
@@ -192,7 +192,7 @@ class Health(Checked):
 
 
 class HealthMonitor(RoundCallback[Round]):
-    """Stops a run that is in vain: by its replies, and by the health bits of its reports.
+    """Stops a run that cannot learn, by its replies and by the health bits of its reports.
 
     Parameters
     ----------
@@ -258,7 +258,7 @@ class HealthMonitor(RoundCallback[Round]):
         return {"failing-share": share, "failing-share-error": error}
 
     def after_replies(self, current: Round, replies: ReplyValidator) -> None:
-        """Stop the run if it is in vain, or too many of its reports are surely neutral.
+        """Stop the run if it cannot learn, or too many of its reports are surely neutral.
 
         Raises
         ------

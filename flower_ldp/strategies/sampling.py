@@ -28,10 +28,10 @@ from filelock import FileLock
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy.strategy_utils import sample_nodes
 
-from flower_ldp.bounds import check_in
 from flower_ldp.errors import ConfigError, quoted
-from flower_ldp.files import replacing
 from flower_ldp.mechanisms.random import RandomSource, uniform_subset
+from flower_ldp.parameter_bounds import check_in
+from flower_ldp.safe_files import replacing
 
 #: What a file of another form raises.
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)

@@ -19,9 +19,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import check_in
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.parameter_bounds import check_in
 from flower_ldp.strategies.split_exchange import (
     AlignedParty,
     Exchange,
@@ -35,7 +35,7 @@ from flower_ldp.strategies.split_exchange import (
 from flower_ldp.strategies.split_tops import Rows, Top, TopFile, checked_labels, settle
 from flower_ldp.wire import embedding as wire
 from flower_ldp.wire.proposal import PROPOSAL_KEY
-from flower_ldp.wire.records import RecordTables
+from flower_ldp.wire.record_ids import RecordTables
 
 _log = logging.getLogger("flwr")
 

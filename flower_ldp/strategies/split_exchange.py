@@ -42,7 +42,7 @@ from flower_ldp.strategies.deadlines import grid_with_deadlines
 from flower_ldp.strategies.replies import RunStopped, is_raw, payload_of
 from flower_ldp.wire.embedding import ALIGN, CHANNEL_KEY, LABELS_KEY, PREPARE, TableTerms
 from flower_ldp.wire.proposal import PROPOSAL_KEY
-from flower_ldp.wire.records import Records
+from flower_ldp.wire.record_ids import Records
 
 
 class PartyError(LdpError):

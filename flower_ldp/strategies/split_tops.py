@@ -33,11 +33,11 @@ import numpy as np
 from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.bounds import check_in
-from flower_ldp.files import give_name
+from flower_ldp.parameter_bounds import check_in
+from flower_ldp.safe_files import give_name
 from flower_ldp.strategies.split_exchange import AlignedParty, Exchange, PartyError, payloads
 from flower_ldp.wire.embedding import REWIND, STEP_KEY
-from flower_ldp.wire.records import RecordTables
+from flower_ldp.wire.record_ids import RecordTables
 
 Rows = NDArray[np.float32]
 _log = logging.getLogger("flwr")

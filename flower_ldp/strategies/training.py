@@ -25,10 +25,10 @@ from flwr.serverapp import Grid, strategy
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import must_be
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.base import UpdateMechanism, UpdatePlan
 from flower_ldp.mechanisms.hadamard import Subspace
+from flower_ldp.parameter_bounds import must_be
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.strategies.deadlines import StrategyWithDeadlines
 from flower_ldp.strategies.forecast import Forecast, log_running_statistics
@@ -295,7 +295,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         Raises
         ------
         RunStopped
-            If going on would be in vain (:mod:`flower_ldp.strategies.replies`).
+            If further rounds would teach nothing (:mod:`flower_ldp.strategies.replies`).
         """
         current = self._round
         if current is None and (self.pool is not None or self.fraction_train == 0.0):

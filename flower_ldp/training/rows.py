@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import check_in
 from flower_ldp.clients.session import MOST_ROWS, Data, by_group
 from flower_ldp.errors import say
 from flower_ldp.isolation import Tensors
 from flower_ldp.mechanisms.random import RandomSource, uniform_subset
+from flower_ldp.parameter_bounds import check_in
 
 _log = logging.getLogger("flower_ldp")
 

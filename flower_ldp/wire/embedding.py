@@ -92,7 +92,7 @@ class TableTerms:
     table : str
         Its name.
     ids : str
-        Digest of its ids (:attr:`Records.digest <flower_ldp.wire.records.Records.digest>`).
+        Digest of its ids (:attr:`Records.digest <flower_ldp.wire.record_ids.Records.digest>`).
     records, block_size : int
         Number of records, and of records in a block.
     """

@@ -37,12 +37,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import check_in
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.base import REPORT_VERSION, check_report_length, typed
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.example_sums import BoundedMean
 from flower_ldp.mechanisms.laplace import Laplace
+from flower_ldp.parameter_bounds import check_in
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.proposal import (
     AsksHealth,

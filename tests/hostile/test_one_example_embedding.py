@@ -20,7 +20,7 @@ from flower_ldp.clients.split_embedding import EMBEDDING_KEY
 from flower_ldp.mechanisms import BottomModelClaim, UnaryEncoding
 from flower_ldp.split import TorchParty
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
-from flower_ldp.wire.records import Records, RecordTables
+from flower_ldp.wire.record_ids import Records, RecordTables
 
 RECORDS, COLUMNS, WIDTH = 91, 30, 2
 

@@ -27,7 +27,7 @@ from flower_ldp.clients.reports import trained_model
 from flower_ldp.errors import WireError
 from flower_ldp.strategies.deadlines import send_and_receive
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.objects import check_size
+from flower_ldp.wire.message_size import check_size
 from tests.messages import message, metadata, record
 
 pytest.importorskip("fcntl")

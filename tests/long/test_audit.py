@@ -29,7 +29,7 @@ from flower_ldp.audit import (
     audit_reuse,
 )
 from flower_ldp.audit.auditing import Event, best_event, of_updates, report_key, reuse_draws
-from flower_ldp.audit.shipped import (
+from flower_ldp.audit.cases import (
     LONG,
     mass_at_probes,
     nested_units,

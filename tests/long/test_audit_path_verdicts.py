@@ -14,7 +14,7 @@ import pytest
 
 import flower_ldp.audit.auditing
 from flower_ldp.audit import AuditResult, Case, audit
-from flower_ldp.audit.shipped import nested_units, signds_long
+from flower_ldp.audit.cases import nested_units, signds_long
 from flower_ldp.audit_paths import CLAIMED, gate, labels
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.mechanisms import BoundedMean, CodebookEmbedding, MagRR, RandomSource, SignDS

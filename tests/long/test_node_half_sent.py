@@ -20,7 +20,7 @@ from flwr.app import Message
 from flwr.proto import message_pb2, runtime_pb2
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 
-from flower_ldp.node import waiting
+from flower_ldp.node import reply_wait
 from tests.messages import message, proposal
 from tests.node_loop import App, Site, running, until
 from tests.unit.node.test_guard import LENGTH, MODEL, SignDS, counted, entries, payload
@@ -161,7 +161,7 @@ def test_an_app_that_lives_and_sends_nothing_more_is_dropped(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(reply_wait, "time", SimpleNamespace(monotonic=lambda: now))
     site.link.waiting += [ask(1), ask(2)]
     with running(site, monkeypatch):
         app = site.start()
@@ -169,11 +169,11 @@ def test_an_app_that_lives_and_sends_nothing_more_is_dropped(
         app.announce()
         for _ in range(3):  # as long as something comes, it is waited for
             time.sleep(0.2)
-            now += 0.9 * waiting.SILENCE
+            now += 0.9 * reply_wait.SILENCE
             assert app.push(1) == [True]
         time.sleep(0.2)
         assert site.link.sent == []
-        now += 1.1 * waiting.SILENCE
+        now += 1.1 * reply_wait.SILENCE
         until(lambda: len(site.link.sent) == 1)
         assert not app.beat()
         assert counted(tmp_path) == {"failed": 1}
@@ -373,7 +373,7 @@ def test_flowers_own_node_writes_such_a_tree_out(
 ) -> None:
     site.link.waiting.append(ask(1))
     taken: list[Any] = []
-    monkeypatch.setattr(waiting.WaitingState, "_take", lambda _, __, one: taken.append(one))
+    monkeypatch.setattr(reply_wait.WaitingState, "_take", lambda _, __, one: taken.append(one))
     with running(site, monkeypatch):
         app = site.start()
         app.pull()

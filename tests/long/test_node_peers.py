@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.node.calls import can_read_the_node, owner_of
+from flower_ldp.node.runtime_api import can_read_the_node, owner_of
 from tests.network.federation import NODE
 from tests.network.processes import free_port, is_listening, wait_for
 
@@ -74,7 +74,7 @@ def test_a_node_ends_when_an_executor_of_its_own_user_calls(tmp_path: Path) -> N
     port, environment = free_port(), {**os.environ, "FLWR_HOME": str(tmp_path)}
     node = [*NODE, "--insecure", "--superlink", f"127.0.0.1:{free_port()}", "--port", str(port)]
     node += ["--isolation", "process", "--ldp-policy", str(tmp_path / "policy.yaml")]
-    executor = [sys.executable, "-m", "flower_ldp.node.apps", "--insecure"]
+    executor = [sys.executable, "-m", "flower_ldp.node.app_executor", "--insecure"]
     executor += ["--runtime-api-address", f"127.0.0.1:{port}"]
     with (tmp_path / "log").open("wb") as log:
         running = subprocess.Popen(node, env=environment, stdout=log, stderr=log)

@@ -14,10 +14,10 @@ from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResultStatus
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.errors import ConfigError
 from flower_ldp.node import PROGRAM, command
-from flower_ldp.node.apps import AppExecutor, command_of
-from flower_ldp.node.channel import flower_arguments, given_config
-from flower_ldp.node.sandbox.view import SandboxMissing
-from flower_ldp.node.starting import Start
+from flower_ldp.node.app_executor import AppExecutor, command_of
+from flower_ldp.node.flower_api import flower_arguments, given_config
+from flower_ldp.node.sandbox.filesystem_view import SandboxMissing
+from flower_ldp.node.startup import Start
 
 POLICY = """
 data_id: ward-7

@@ -18,7 +18,7 @@ import pytest
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-from flower_ldp.simulation import flower, run_in_process
+from flower_ldp.simulation import flower_api, run_in_process
 from flower_ldp.simulation.nodes import Plan
 from flower_ldp.simulation.workers import Pool, Spawning
 from tests.unit.simulation.apps import (
@@ -211,9 +211,12 @@ def test_workers_and_their_folder_end_with_a_process_that_is_killed(temporary: P
 
 def test_workers_that_are_spawned_find_the_app_by_its_name() -> None:
     plan = Plan(7, 3, {}, {})
-    with flower.server_identity(7), contextlib.closing(Pool(1, Spawning(counting, plan))) as pool:
+    with (
+        flower_api.server_identity(7),
+        contextlib.closing(Pool(1, Spawning(counting, plan))) as pool,
+    ):
         for number, sent in enumerate(messages(plan.ids)):
-            pool.submit(flower.letter(sent, str(number), 7, flower.Sealer()))
+            pool.submit(flower_api.outgoing(sent, str(number), 7, flower_api.MessageEncoder()))
         found: dict[int, float | str] = {}
         while pool.pending:
             found |= numbers(pool.answers(10.0))

@@ -20,12 +20,12 @@ import pytest
 if sys.platform != "linux":
     pytest.skip("the sandbox is for Linux", allow_module_level=True)
 
-from flower_ldp.node.sandbox import jail
+from flower_ldp.node.sandbox import bubblewrap
+from flower_ldp.node.sandbox.bubblewrap import Group, make_group
 from flower_ldp.node.sandbox.command import run_check
-from flower_ldp.node.sandbox.jail import Group, make_group
-from flower_ldp.node.sandbox.probe import Attempts
+from flower_ldp.node.sandbox.escape_test import Attempts
+from flower_ldp.node.sandbox.filesystem_view import PACKAGE, SandboxMissing, Settings
 from flower_ldp.node.sandbox.seccomp import call_numbers
-from flower_ldp.node.sandbox.view import PACKAGE, SandboxMissing, Settings
 from tests.network.federation import NODE
 from tests.network.processes import wait_for
 from tests.sandbox import has_control_group, needs_sandbox
@@ -160,7 +160,7 @@ def test_the_probe_finds_the_ways_open_where_there_is_no_sandbox(tmp_path: Path)
             socket="",
         )
         done = subprocess.run(
-            [sys.executable, "-m", "flower_ldp.node.sandbox.probe"],
+            [sys.executable, "-m", "flower_ldp.node.sandbox.escape_test"],
             input=json.dumps(asdict(attempts)),
             cwd=tmp_path,
             capture_output=True,
@@ -194,12 +194,12 @@ def test_the_probe_finds_the_ways_open_where_there_is_no_sandbox(tmp_path: Path)
 
 
 def weaker(change: Callable[[list[str]], list[str]]) -> Callable[[pytest.MonkeyPatch], None]:
-    whole = jail.arguments
+    whole = bubblewrap.arguments
 
     def changed(*of: Any, **more: Any) -> list[str]:
         return change(whole(*of, **more))
 
-    return lambda patch: patch.setattr(jail, "arguments", changed)
+    return lambda patch: patch.setattr(bubblewrap, "arguments", changed)
 
 
 def without(option: str) -> Callable[[pytest.MonkeyPatch], None]:
@@ -208,7 +208,7 @@ def without(option: str) -> Callable[[pytest.MonkeyPatch], None]:
 
 def no_filter(patch: pytest.MonkeyPatch) -> None:
     allow = struct.pack("=HHI", 0x06, 0, 0x7FFF0000)  # return SECCOMP_RET_ALLOW
-    patch.setattr(jail, "app_filter", lambda: allow)
+    patch.setattr(bubblewrap, "app_filter", lambda: allow)
 
 
 def keep_folder(patch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def keep_descriptor(patch: pytest.MonkeyPatch) -> None:
         more["pass_fds"] = (*more.get("pass_fds", ()), leaked)  # type: ignore[misc]
         return start(*args, **more)  # type: ignore[call-overload]
 
-    patch.setattr(jail.subprocess, "Popen", leaking)
+    patch.setattr(bubblewrap.subprocess, "Popen", leaking)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def _has_vsock() -> bool:
 @pytest.mark.skipif(not SMALL.control_group, reason="no control group can be made here")
 def test_memory_is_limited_for_all_apps_together(group: Group) -> None:
     code = "b = bytearray(600 << 20); b[:: 4096] = b'x' * len(b[:: 4096])"
-    made = jail.Jail(SMALL, {}, 40_001, group)
+    made = bubblewrap.Jail(SMALL, {}, 40_001, group)
     try:
         for limited, ended in ((group, (137, -9)), (Group(), (0,))):
             made._group = limited
@@ -295,7 +295,7 @@ def test_memory_is_limited_for_all_apps_together(group: Group) -> None:
 
 
 def test_nothing_lives_on_in_a_sandbox_that_is_ended(group: Group) -> None:
-    made = jail.Jail(SMALL, {}, 40_002, group)
+    made = bubblewrap.Jail(SMALL, {}, 40_002, group)
     try:
         # In a session of its own, deaf to what asks it to end, as an app may leave it.
         left = "trap '' TERM HUP; setsid sh -c 'trap \"\" TERM HUP; sleep 919' & sleep 919"

@@ -35,7 +35,7 @@ from flower_ldp.strategies import (
 )
 from flower_ldp.strategies.split_exchange import Exchange, align, send_labels
 from flower_ldp.wire.embedding import BACKWARD, FORWARD, PREPARE, TableTerms
-from flower_ldp.wire.records import Records, RecordTables
+from flower_ldp.wire.record_ids import Records, RecordTables
 from tests.split_world import Everything, Side, labels, local, tables
 
 pytestmark = pytest.mark.usefixtures("simulation_policy")

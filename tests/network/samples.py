@@ -59,7 +59,7 @@ def here(words: list[str], places: Mapping[str, str]) -> list[str]:
     program = Path(words[0]).name
     start = {
         "flower-ldp-supernode": list(NODE),
-        "flower-ldp-superexec": [sys.executable, "-m", "flower_ldp.node.apps"],
+        "flower-ldp-superexec": [sys.executable, "-m", "flower_ldp.node.app_executor"],
     }.get(program, [program])
     # The longest first: one place may begin as another does, and none is within a word.
     names = "|".join(map(re.escape, sorted(places, key=len, reverse=True)))

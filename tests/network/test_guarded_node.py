@@ -23,7 +23,7 @@ CASES = [
 #: Loads what the node's command loads, which takes seconds, and runs each command in a child.
 _EACH = """
 import json, os, sys
-import flower_ldp.node.calls, flower_ldp.node.channel
+import flower_ldp.node.runtime_api, flower_ldp.node.flower_api
 from flower_ldp.node.command import main
 found = []
 for number, words in enumerate(json.loads(sys.argv[1])):

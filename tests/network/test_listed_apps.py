@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 pytest.importorskip("dp_accounting")
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.apps import bundle_of, digest_of, this_environment
+from flower_ldp.app_digests import bundle_of, digest_of, this_environment
 from tests.network.federation import GUARDED, Federation
 from tests.network.nodes import APP_STARTED
 from tests.network.sites import make_app

@@ -27,7 +27,9 @@ import flower_ldp
 PACKAGE = "flower_ldp"
 ROOT = Path(flower_ldp.__file__).parent
 
-BASE = frozenset({"refusals", "files", "privacy", "errors", "bounds", "facts", "inner_gate"})
+BASE = frozenset(
+    {"refusals", "safe_files", "privacy", "errors", "parameter_bounds", "facts", "inner_gate"}
+)
 MATH = BASE | {"mechanisms"}
 YAML = frozenset({"yaml_source"})
 OWNER = MATH | YAML | {"accounting", "policy"}
@@ -38,14 +40,14 @@ PATHS = frozenset({"audit", "training", "isolation"})
 #: Each module or folder of the package, and those below it that it may import.
 LAYERS: dict[str, frozenset[str]] = {
     "refusals": frozenset(),
-    "files": frozenset(),
-    "privacy": frozenset({"refusals", "errors", "bounds"}),
+    "safe_files": frozenset(),
+    "privacy": frozenset({"refusals", "errors", "parameter_bounds"}),
     "facts": frozenset(),
     "errors": frozenset({"refusals"}),
-    "bounds": frozenset({"refusals", "errors"}),
+    "parameter_bounds": frozenset({"refusals", "errors"}),
     "inner_gate": frozenset(),
     "isolation": frozenset(),
-    "yaml_source": frozenset({"refusals", "errors", "bounds"}),
+    "yaml_source": frozenset({"refusals", "errors", "parameter_bounds"}),
     "mechanisms": BASE,
     "extensions": MATH,
     "conformance": MATH | {"extensions"},
@@ -54,26 +56,26 @@ LAYERS: dict[str, frozenset[str]] = {
     "wire": MATH,
     "labels": MATH,
     "advice": MATH | {"accounting", "wire"},
-    "apps": frozenset({"refusals", "errors"}),
+    "app_digests": frozenset({"refusals", "errors"}),
     "policy": MATH | YAML | {"accounting"},
     "clients": CLIENT,
     "audit_paths": BOTH | PATHS | {"simulation"},
-    "node": CLIENT | {"clients", "apps"},
+    "node": CLIENT | {"clients", "app_digests"},
     "training": CLIENT | {"clients", "isolation"},
     "strategies": SERVER,
-    "simulation": frozenset({"refusals", "errors", "bounds"}),
+    "simulation": frozenset({"refusals", "errors", "parameter_bounds"}),
     "split": BOTH | {"isolation"},
     "config": BOTH,
-    "cli": BOTH | PATHS | {"apps", "audit_paths", "config", "node", "simulation"},
+    "cli": BOTH | PATHS | {"app_digests", "audit_paths", "config", "node", "simulation"},
 }
 LAYERS["__main__"] = LAYERS["cli"] | {"cli"}
 #: Foreign packages that each layer may import, apart from the standard library.
 FOREIGN: dict[str, frozenset[str]] = {
     "refusals": frozenset(),
-    "files": frozenset(),
+    "safe_files": frozenset(),
     "privacy": frozenset(),
     "errors": frozenset(),
-    "bounds": frozenset(),
+    "parameter_bounds": frozenset(),
     "facts": frozenset(),
     "inner_gate": frozenset(),
     "isolation": frozenset({"numpy", "torch"}),
@@ -82,7 +84,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "extensions": frozenset({"numpy"}),
     "conformance": frozenset({"numpy", "pytest"}),
     "accounting": frozenset({"numpy", "scipy", "dp_accounting"}),
-    "apps": frozenset({"flwr"}),
+    "app_digests": frozenset({"flwr"}),
     "policy": frozenset({"pydantic", "pydantic_core"}),
     "wire": frozenset({"numpy"}),
     "labels": frozenset({"numpy"}),
@@ -215,7 +217,7 @@ def test_layers_have_no_cycle() -> None:
         ("privacy", "import flower_ldp.mechanisms"),
         ("errors", "import numpy"),
         ("refusals", "from flower_ldp import errors"),
-        ("files", "from flower_ldp.errors import LdpError"),
+        ("safe_files", "from flower_ldp.errors import LdpError"),
         ("mechanisms.signds", "from flower_ldp.wire import layout"),
         ("mechanisms.signds", "from flower_ldp import wire"),
         ("mechanisms.signds", "from ..wire.layout import ModelLayout"),
@@ -259,7 +261,7 @@ def test_layers_have_no_cycle() -> None:
         ("clients.embedding", "from flower_ldp.split import EmbeddingDP"),
         ("strategies.split", "import torch"),
         ("audit.auditing", "from flower_ldp.clients import LdpMod"),
-        ("audit_paths.paths", "import torch"),
+        ("audit_paths.cases", "import torch"),
         ("clients.ldp_mod", "from flower_ldp.audit_paths import gate"),
         ("config", "import yaml"),
         ("accounting.ledger", "from flower_ldp.policy import Policy"),

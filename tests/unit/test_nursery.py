@@ -147,13 +147,13 @@ def _runs(pid: int) -> bool:
 
 KEPT = """
 import sys
-print([one for one in sys.modules if one.startswith("tests.unit.test_bo")], sys.argv[1:])
+print([one for one in sys.modules if one.startswith("tests.unit.test_pa")], sys.argv[1:])
 print("sitecustomize" in sys.modules, [one for one in sys.path if one.endswith("hurry")])
 """
 
 
 def test_a_process_of_tests_has_them_loaded_and_is_in_no_hurry() -> None:
-    started = Nursery.beside("--bare", "--tests", "tests/unit/test_bounds.py")
+    started = Nursery.beside("--bare", "--tests", "tests/unit/test_parameter_bounds.py")
     try:
         started.wait_until_there()
         environment = {**os.environ, "PYTHONPATH": str(HURRY), "TESTS_WORKER": "1"}
@@ -166,6 +166,6 @@ def test_a_process_of_tests_has_them_loaded_and_is_in_no_hurry() -> None:
             timeout=60,
             check=False,
         )
-        assert done.stdout == "['tests.unit.test_bounds'] []\nFalse []\n", done.stderr
+        assert done.stdout == "['tests.unit.test_parameter_bounds'] []\nFalse []\n", done.stderr
     finally:
         started.stop()

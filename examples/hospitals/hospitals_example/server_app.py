@@ -12,7 +12,7 @@ from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from flower_ldp.files import replacing
+from flower_ldp.safe_files import replacing
 from flower_ldp.strategies import DPSGDStrategy, grid_with_deadlines
 from hospitals_example import centred, data
 

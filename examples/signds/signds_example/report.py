@@ -14,8 +14,8 @@ from flwr.serverapp.strategy import Result
 from rich.console import Console
 from rich.table import Table
 
-from flower_ldp.files import replacing
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
+from flower_ldp.safe_files import replacing
 
 _MAX_ROWS = 20
 _TITLES = {

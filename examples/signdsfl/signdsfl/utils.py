@@ -8,8 +8,8 @@ from pathlib import Path
 from flwr.app import UserConfig
 from flwr.serverapp.strategy import Result
 
-from flower_ldp.files import replacing
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
+from flower_ldp.safe_files import replacing
 
 
 def write_history(result: Result, config: UserConfig, target: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.wire.records import Records, RecordTables
+from flower_ldp.wire.record_ids import Records, RecordTables
 
 BUILT_IN = "python-docs"
 TOKENS = 256

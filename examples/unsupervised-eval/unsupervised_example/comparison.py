@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy.stats import spearmanr
 
-from flower_ldp.files import replacing
+from flower_ldp.safe_files import replacing
 from flower_ldp.strategies import ClusterScore
 from unsupervised_example import data, model, report
 

@@ -10,8 +10,8 @@ from typing import Any
 from flwr.serverapp.strategy import Result
 from rich.console import Console
 
-from flower_ldp.files import replacing
 from flower_ldp.privacy import Unit
+from flower_ldp.safe_files import replacing
 from flower_ldp.strategies.rounds import SpendingReport
 
 

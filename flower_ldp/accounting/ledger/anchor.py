@@ -31,9 +31,9 @@ from pathlib import Path
 
 from flower_ldp.accounting.ledger.charges import Mark
 from flower_ldp.accounting.ledger.file import check_folder, check_owned, check_way
-from flower_ldp.bounds import check_in
 from flower_ldp.errors import LdpError, LedgerError, error_text, quoted
-from flower_ldp.files import faults, replacing
+from flower_ldp.parameter_bounds import check_in
+from flower_ldp.safe_files import faults, replacing
 
 _MARK = re.compile(r"([0-9a-f]{32}) (0|[1-9][0-9]{0,18}) ([0-9a-f]{64})")
 

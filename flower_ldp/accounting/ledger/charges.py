@@ -19,8 +19,8 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 from flower_ldp.accounting.amounts import COUNTED, Amount, Book, ExactEvent, check_name
-from flower_ldp.bounds import Bounded, Checked, check_fields
 from flower_ldp.errors import LedgerError, quoted
+from flower_ldp.parameter_bounds import Bounded, Checked, check_fields
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 Scope = Literal["run", "life", "window"]

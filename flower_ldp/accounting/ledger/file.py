@@ -35,7 +35,7 @@ from flower_ldp.accounting.amounts import Book
 from flower_ldp.accounting.ledger import rows
 from flower_ldp.accounting.ledger.rows import DamageError, Head
 from flower_ldp.errors import LedgerError, error_text
-from flower_ldp.files import faults, mine, sync_folder, warn_once, way
+from flower_ldp.safe_files import faults, mine, sync_folder, warn_once, way
 
 APPLICATION_ID = 0x464C4450
 """``PRAGMA application_id`` of a ledger: "FLDP" in ASCII."""

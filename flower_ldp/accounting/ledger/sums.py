@@ -19,8 +19,8 @@ from flower_ldp.accounting.amounts import COUNTED, Amount, Book, ExactEvent, Pai
 from flower_ldp.accounting.ledger import rows
 from flower_ldp.accounting.ledger.charges import NO_RUN, Entry, Kind, Limit, NumberLimit
 from flower_ldp.accounting.ledger.rows import DamageError, Key
-from flower_ldp.bounds import check_in
 from flower_ldp.errors import BudgetExhausted, quoted
+from flower_ldp.parameter_bounds import check_in
 from flower_ldp.privacy import PrivacyEvent, Unbounded, Unit
 
 _RUN = "counts"

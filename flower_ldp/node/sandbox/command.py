@@ -39,13 +39,13 @@ from typing import IO, NoReturn
 from rich.console import Console
 from rich.table import Column, Table
 
-from flower_ldp.node.apps import AppExecutor, run_executor, use
+from flower_ldp.node.app_executor import AppExecutor, run_executor, use
 from flower_ldp.node.log import IN_AN_HOUR, Allowance, plain
-from flower_ldp.node.sandbox.inside import SOCKET
-from flower_ldp.node.sandbox.jail import Group, Jail, make_group
-from flower_ldp.node.sandbox.probe import Attempts, Finding
+from flower_ldp.node.sandbox.bubblewrap import Group, Jail, make_group
+from flower_ldp.node.sandbox.escape_test import Attempts, Finding
+from flower_ldp.node.sandbox.filesystem_view import SandboxMissing, Settings
+from flower_ldp.node.sandbox.sandbox_init import SOCKET
 from flower_ldp.node.sandbox.seccomp import call_numbers
-from flower_ldp.node.sandbox.view import SandboxMissing, Settings
 
 _log = logging.getLogger("flower_ldp")
 
@@ -232,7 +232,7 @@ def run_check(
 
 
 def _probe(jail: Jail, attempts: Attempts) -> list[Finding]:
-    command = [sys.executable, "-m", "flower_ldp.node.sandbox.probe"]
+    command = [sys.executable, "-m", "flower_ldp.node.sandbox.escape_test"]
     process = jail.start(command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
     try:
         output, errors = process.communicate(json.dumps(asdict(attempts)).encode(), _SECONDS)

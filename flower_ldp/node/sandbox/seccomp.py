@@ -31,7 +31,7 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
-from flower_ldp.node.sandbox.view import SandboxMissing
+from flower_ldp.node.sandbox.filesystem_view import SandboxMissing
 
 #: Calls that are never permitted, by what they are for.
 _FORBIDDEN = {

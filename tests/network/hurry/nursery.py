@@ -53,7 +53,7 @@ LOADED = (
     "sklearn.datasets",
     "sklearn.metrics",
     "flower_ldp.clients",
-    "flower_ldp.node.app",
+    "flower_ldp.node.app_process",
     "flower_ldp.node.command",
     "flower_ldp.strategies",
     # and what the tests' own processes load besides

@@ -31,8 +31,8 @@ COMMANDS = {
 GUARDED = "flower_ldp.node"
 MODULES = {
     GUARDED,
-    "flower_ldp.node.app",
-    "flower_ldp.node.apps",
+    "flower_ldp.node.app_process",
+    "flower_ldp.node.app_executor",
     "ipykernel_launcher",
     "tests.simulation.flower_apps",
 }

@@ -21,7 +21,7 @@ from flwr.serverapp.strategy import (
 from flwr.supercore.differential_privacy import compute_stdv
 
 from flower_ldp.mechanisms.gaussian import gaussian_delta
-from flower_ldp.strategies.others_noise import (
+from flower_ldp.strategies.other_software import (
     central_wrapper,
     flowers_epsilon,
     local_dp_mod,

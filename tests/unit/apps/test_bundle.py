@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.apps import (
+from flower_ldp.app_digests import (
     MOST_PACKED,
     BundleError,
     bundle_of,
@@ -120,7 +120,7 @@ def test_what_is_no_bundle_is_refused(content: bytes, complaint: str) -> None:
 
 
 def test_a_bundle_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flower_ldp.apps.MOST_UNPACKED", 100)
+    monkeypatch.setattr("flower_ldp.app_digests.MOST_UNPACKED", 100)
     with pytest.raises(BundleError, match="unpacks to more"):
         read_bundle(packed())
 

@@ -10,7 +10,7 @@ import pytest
 from flwr.clientapp.typing import Mod
 
 from flower_ldp.audit_paths import CLAIMED, gate, labels
-from flower_ldp.audit_paths.paths import ASKS, CHANGED, AsDeployed, AuditOwner
+from flower_ldp.audit_paths.cases import ASKS, CHANGED, AsDeployed, AuditOwner
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.clients.labels import PrivateLabels
 from flower_ldp.errors import RefusalError, ReleaseError

@@ -6,7 +6,7 @@ import re
 import warnings
 from pathlib import Path
 
-from flower_ldp.apps import bundle_of, digest_of, this_environment
+from flower_ldp.app_digests import bundle_of, digest_of, this_environment
 from tests.bundles import FILES, app_folder, packed
 from tests.cli import flower_ldp
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.mechanisms.gaussian import gaussian_delta
-from flower_ldp.strategies.others_noise import local_dp_mod, mindspore_dp
+from flower_ldp.strategies.other_software import local_dp_mod, mindspore_dp
 from tests.cli import flower_ldp
 
 CONFIGS = Path(__file__).parents[3] / "configs"

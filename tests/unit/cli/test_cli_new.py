@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import flower_ldp as package
-from flower_ldp.apps import bundle_of, read_bundle
+from flower_ldp.app_digests import bundle_of, read_bundle
 from flower_ldp.cli.apps import Kind
 from tests.cli import flower_ldp
 from tests.extras import extra

@@ -21,7 +21,7 @@ from flwr.app import (
     RecordDict,
 )
 
-from flower_ldp.audit_paths.paths import AsDeployed
+from flower_ldp.audit_paths.cases import AsDeployed
 from flower_ldp.clients import LaplaceEvalRelease, LdpMod, ReleaseRequest
 from flower_ldp.clients.reports import OpenEvaluation
 from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, RandomSource

@@ -211,7 +211,7 @@ def odd(
         return Odd(does, **other)
 
     made = Extension(NAME, make, {"step": 0.01})
-    monkeypatch.setattr("flower_ldp.clients.owner.load_extension", lambda _: made)
+    monkeypatch.setattr("flower_ldp.clients.authorizer.load_extension", lambda _: made)
 
 
 #: What an extension may do wrong, once it has the update.
@@ -288,7 +288,7 @@ def test_one_without_a_neutral_report_is_refused_before_the_charge(
             raise ValueError("no update")
 
     extension = Extension(NAME, lambda setting, dimension: Shy(_raise), {"step": 0.01})
-    monkeypatch.setattr("flower_ldp.clients.owner.load_extension", lambda _: extension)
+    monkeypatch.setattr("flower_ldp.clients.authorizer.load_extension", lambda _: extension)
     assert ask(inner=never).error.reason == REFUSED_POLICY
     assert site.spent == 0.0
 

@@ -93,7 +93,9 @@ def test_stages_reserved_on_the_whole_of_the_data_are_found_again(folder: Path) 
     """As ledgers of version 1 have them: nothing is drawn twice, and the sums add up."""
     write_policy(folder, life=2.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flower_ldp.clients.labels.Shelf.home", lambda self, whole, *_, **__: whole)
+        patch.setattr(
+            "flower_ldp.clients.labels.StoredLabels.home", lambda self, whole, *_, **__: whole
+        )
         first = randomized(mechanism=STAGES)
     again = randomized(mechanism=STAGES)
     np.testing.assert_array_equal(again.reports, first.reports)

@@ -23,7 +23,7 @@ from flwr.app import (
     RecordDict,
 )
 
-from flower_ldp.audit_paths.paths import AsDeployed
+from flower_ldp.audit_paths.cases import AsDeployed
 from flower_ldp.clients import LdpMod, Permit, ReleaseRequest, SignDSRelease
 from flower_ldp.clients.release import ERROR_CODE, open_proposal
 from flower_ldp.errors import RefusalError

@@ -23,7 +23,7 @@ from flower_ldp.refusals import REFUSED_PROPOSAL
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
-from flower_ldp.wire.records import Records, RecordTables
+from flower_ldp.wire.record_ids import Records, RecordTables
 from tests.extras import extra
 from tests.messages import UnrecordedPermit, context, message
 

@@ -12,7 +12,7 @@ from flwr.app import Context, RecordDict
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients import OwnerAuthorizer, ReleaseRequest, private_labels
-from flower_ldp.clients.permit import Basis
+from flower_ldp.clients.permit import PriorCharge
 from flower_ldp.errors import BudgetExhausted, RefusalError
 from flower_ldp.mechanisms import KaryResponse
 from flower_ldp.privacy import PrivacyEvent, Unit
@@ -38,7 +38,9 @@ budgets:
     run: {{epsilon: 8.0, delta: 1.0e-5}}
 """
 CODES = PrivacyEvent("codes", 4.0, unit=Unit.EXAMPLE)
-TRAINING = Basis((PrivacyEvent("bottom_training", 2.0, 1e-5, Unit.EXAMPLE),), '{"bottom":"b"}')
+TRAINING = PriorCharge(
+    (PrivacyEvent("bottom_training", 2.0, 1e-5, Unit.EXAMPLE),), '{"bottom":"b"}'
+)
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def authorize(
     run: int = 7,
     part: str = "",
     memo: str = "",
-    basis: Basis | None = None,
+    basis: PriorCharge | None = None,
     kind: str = "train",
     message: str = "m",
 ) -> bytes | None:
@@ -155,7 +157,9 @@ def test_a_draw_that_was_lost_does_not_pay_for_the_bottom_again(ledger: Ledger) 
 
 def test_another_cost_under_the_terms_of_a_bottom_is_refused(ledger: Ledger) -> None:
     authorize(CODES, part="l/train/0", memo="q", basis=TRAINING)
-    dearer = Basis((PrivacyEvent("bottom_training", 1.5, 1e-5, Unit.EXAMPLE),), TRAINING.parameters)
+    dearer = PriorCharge(
+        (PrivacyEvent("bottom_training", 1.5, 1e-5, Unit.EXAMPLE),), TRAINING.parameters
+    )
     with pytest.raises(RefusalError, match="no report was sealed"):
         authorize(CODES, part="l/train/1", memo="r", basis=dearer)
     assert ledger.totals("ward-7")[Unit.EXAMPLE].epsilon_text == "6"

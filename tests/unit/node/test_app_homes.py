@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.node.apps import FreshHomes
+from flower_ldp.node.app_executor import FreshHomes
 
 #: Says which folder it has and what is in it, leaves a file there, and waits for its input's end.
 _SAYS = """

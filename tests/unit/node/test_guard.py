@@ -18,10 +18,10 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod, OwnerAuthorizer, SignDSRelease
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import SignDS
-from flower_ldp.node.calls import AppCalls
-from flower_ldp.node.channel import Channel, object_ids, unpack
+from flower_ldp.node.flower_api import Channel, object_ids, unpack
 from flower_ldp.node.gates import PaidReports
 from flower_ldp.node.guard import Guard, PendingMessage
+from flower_ldp.node.runtime_api import AppCalls
 from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 from tests.messages import message, proposal, record, wait_for_counts

@@ -27,11 +27,11 @@ from flower_ldp.clients import (
 from flower_ldp.clients.dpsgd_charging import LAST
 from flower_ldp.clients.session import CountSession, TrainingSession, current_session
 from flower_ldp.mechanisms import TrainingPlan
-from flower_ldp.node.channel import Channel
-from flower_ldp.node.gates import PinnedGate, listed_apps
+from flower_ldp.node.flower_api import Channel
+from flower_ldp.node.gates import AppListGate, listed_apps
 from flower_ldp.node.guard import Guard
-from flower_ldp.node.received import ReceivedApps
-from flower_ldp.node.starting import named_gate
+from flower_ldp.node.received_apps import ReceivedApps
+from flower_ldp.node.startup import named_gate
 from flower_ldp.wire.training_plan import encode_model, plan_fields
 from tests.messages import message, record, wait_for_counts
 from tests.unit.node.test_guard import reply
@@ -110,7 +110,7 @@ def ward(
     config: Any = {"ldp-policy": str(tmp_path / "policy.yaml")}
     far = Far(apps={3: app})
     received = ReceivedApps(lambda digest: digest in listed_apps(config))
-    pinned = PinnedGate(named_gate(gate), received.of, by_apps=gate == "reports")
+    pinned = AppListGate(named_gate(gate), received.of, by_apps=gate == "reports")
     return Ward(tmp_path, far, Guard(received.around(far.channel()), pinned, config).channel())
 
 

@@ -11,8 +11,8 @@ from flwr.common.config import get_fused_config_from_fab
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode.nodestate import NodeStateFactory
 
-from flower_ldp.apps import digest_of
-from flower_ldp.node.channel import Channel
+from flower_ldp.app_digests import digest_of
+from flower_ldp.node.flower_api import Channel
 from flower_ldp.wire.embedding import FORWARD
 from tests.bundles import FILES, PYPROJECT, packed
 from tests.unit.node.test_guard import ask, entries
@@ -66,7 +66,7 @@ def test_a_run_that_says_that_it_is_another_takes_no_place_of_that(tmp_path: Pat
 def test_the_gate_opens_no_bundle_that_is_not_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flower_ldp.node.received.read_bundle", lambda _: pytest.fail("read"))
+    monkeypatch.setattr("flower_ldp.node.received_apps.read_bundle", lambda _: pytest.fail("read"))
     far, channel = site(tmp_path, gate="reports", app=OTHER)
     assert refusal(far, channel, embedding()) == "ldp:refused:app"
     assert channel.get_fab("", 3).content == OTHER

@@ -11,13 +11,13 @@ import pytest
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.errors import ConfigError
 from flower_ldp.extensions import Allowed, load_extension, loading
-from flower_ldp.node import starting
-from flower_ldp.node.calls import AppCalls
+from flower_ldp.node import startup
+from flower_ldp.node.runtime_api import AppCalls
 from tests.extension_world import policy_text
 
 DIGEST = "sha256:" + "0f" * 32
 OPTIONS = argparse.Namespace(ldp_simulation=False, ldp_gate="no gate")
-START = starting.Start(OPTIONS, argparse.Namespace())
+START = startup.Start(OPTIONS, argparse.Namespace())
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     def stop(reason: str) -> NoReturn:
         raise SystemExit(reason)
 
-    monkeypatch.setattr(starting, "stop", stop)  # which would end the process of the tests
+    monkeypatch.setattr(startup, "stop", stop)  # which would end the process of the tests
     monkeypatch.setattr(loading, "_never", [])
     monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
     Ledger.open(tmp_path / "spent.sqlite", create=True).close()

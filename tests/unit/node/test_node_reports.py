@@ -24,7 +24,7 @@ from flower_ldp.mechanisms import (
     SignDS,
     UnaryEncoding,
 )
-from flower_ldp.node.starting import named_gate
+from flower_ldp.node.startup import named_gate
 from flower_ldp.wire.embedding import (
     ALIGN,
     BACKWARD,

@@ -17,14 +17,14 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.run import Run, RunNotRunningException
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.apps import digest_of, this_environment
+from flower_ldp.app_digests import digest_of, this_environment
 from flower_ldp.clients import RELEASES
 from flower_ldp.mechanisms import KaryResponse, UnaryEncoding
-from flower_ldp.node.channel import Channel
-from flower_ldp.node.gates import PinnedGate, listed_apps
+from flower_ldp.node.flower_api import Channel
+from flower_ldp.node.gates import AppListGate, listed_apps
 from flower_ldp.node.guard import Guard
-from flower_ldp.node.received import ReceivedApps
-from flower_ldp.node.starting import named_gate
+from flower_ldp.node.received_apps import ReceivedApps
+from flower_ldp.node.startup import named_gate
 from flower_ldp.privacy import Unit
 from flower_ldp.wire.embedding import (
     ALIGN,
@@ -120,7 +120,7 @@ def site(
     config: Any = {"ldp-policy": str(tmp_path / "policy.yaml")}
     far = Far(apps={3: app})
     received = ReceivedApps(lambda digest: digest in listed_apps(config))
-    pinned = PinnedGate(named_gate(gate), received.of, by_apps=gate == "reports")
+    pinned = AppListGate(named_gate(gate), received.of, by_apps=gate == "reports")
     return far, Guard(received.around(far.channel()), pinned, config).channel()
 
 
@@ -219,7 +219,7 @@ def test_a_run_that_changes_its_app_once_it_is_out_of_mind_is_none_of_a_listed_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes
 ) -> None:
     """Flower keeps the bundle of a run that it was given first, and never asks again."""
-    monkeypatch.setattr("flower_ldp.node.received._KEPT", 1)
+    monkeypatch.setattr("flower_ldp.node.received_apps._KEPT", 1)
     far, channel = site(tmp_path, gate="reports", app=first)
     channel.get_run(3)
     far.apps |= {3: APP if first == OTHER else OTHER, 4: APP}
@@ -230,7 +230,7 @@ def test_a_run_that_changes_its_app_once_it_is_out_of_mind_is_none_of_a_listed_a
 def test_a_run_that_is_fetched_again_as_it_was_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flower_ldp.node.received._KEPT", 1)
+    monkeypatch.setattr("flower_ldp.node.received_apps._KEPT", 1)
     far, channel = site(tmp_path, gate="reports")
     far.apps[4] = OTHER
     for run_id in (3, 4):
@@ -452,6 +452,8 @@ def test_a_claim_about_a_label_needs_a_listed_app(tmp_path: Path) -> None:
 
     (tmp_path / "policy.yaml").write_text(POLICY)
     context = Context(3, 7, {"ldp-policy": str(tmp_path / "policy.yaml")}, RecordDict(), {})
-    gate = PinnedGate(lambda *_: pytest.fail("asked"), lambda _: None, releases={"train": Labels()})
+    gate = AppListGate(
+        lambda *_: pytest.fail("asked"), lambda _: None, releases={"train": Labels()}
+    )
     sent = gate(ask(), context, lambda *_: pytest.fail("called"))
     assert sent.error.reason == REFUSED

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flower_ldp.node.sandbox import seccomp
+from flower_ldp.node.sandbox.filesystem_view import SandboxMissing
 from flower_ldp.node.sandbox.seccomp import LAST_KNOWN, LAST_NEWER, app_filter, call_numbers
-from flower_ldp.node.sandbox.view import SandboxMissing
 
 try:
     CALLS, PROGRAM = call_numbers(), app_filter()

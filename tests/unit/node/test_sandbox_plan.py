@@ -13,15 +13,15 @@ import pytest
 import flower_ldp
 from flower_ldp.node.command import site_parser
 from flower_ldp.node.log import IN_AN_HOUR, Allowance
-from flower_ldp.node.sandbox.view import SandboxMissing, Settings
+from flower_ldp.node.sandbox.filesystem_view import SandboxMissing, Settings
 
 if sys.platform != "linux":
     pytest.skip("the sandbox is for Linux", allow_module_level=True)
 
+from flower_ldp.node.sandbox.bubblewrap import arguments, find_bubblewrap, make_group
 from flower_ldp.node.sandbox.command import LONGEST, copy_output, harmless
-from flower_ldp.node.sandbox.inside import SOCKET
-from flower_ldp.node.sandbox.jail import arguments, find_bubblewrap, make_group
-from flower_ldp.node.sandbox.view import View, view_of
+from flower_ldp.node.sandbox.filesystem_view import View, view_of
+from flower_ldp.node.sandbox.sandbox_init import SOCKET
 from tests.sandbox import needs_sandbox
 
 
@@ -138,7 +138,7 @@ def test_what_is_hidden_is_known_by_its_other_names(deep: bool, tmp_path: Path) 
 _MOUNTED = """
 import sys
 from pathlib import Path
-from flower_ldp.node.sandbox.view import SandboxMissing, Settings, view_of
+from flower_ldp.node.sandbox.filesystem_view import SandboxMissing, Settings, view_of
 try:
     view_of(Settings(data=(sys.argv[1],)), {"the policy": Path(sys.argv[2])})
 except SandboxMissing as error:

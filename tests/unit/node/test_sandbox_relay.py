@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.node.sandbox.inside import AT_ONCE, Meter, serve
+from flower_ldp.node.sandbox.sandbox_init import AT_ONCE, Meter, serve
 
 if not hasattr(socket, "AF_UNIX") or sys.platform == "win32":
     pytest.skip("no sockets in the file system", allow_module_level=True)

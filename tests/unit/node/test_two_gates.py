@@ -22,9 +22,9 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import CodewordRelease, LdpMod
 from flower_ldp.mechanisms import Codeword
 from flower_ldp.node import command
-from flower_ldp.node.app import GATE, PRIVATIZES, says_that_it_privatizes
-from flower_ldp.node.calls import AppCalls
-from flower_ldp.node.starting import Start, named_gate
+from flower_ldp.node.app_process import GATE, PRIVATIZES, says_that_it_privatizes
+from flower_ldp.node.runtime_api import AppCalls
+from flower_ldp.node.startup import Start, named_gate
 from flower_ldp.wire.proposal import PROPOSAL_KEY, REPORT_KEY, UpdateProposal
 from tests.messages import message, record
 

@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from flower_ldp.simulation import run_in_process
-from flower_ldp.simulation.progress import Pace, Watcher, watching
+from flower_ldp.simulation.progress import RunProgress, Watcher, watching
 from tests.messages import message
 
 
@@ -34,14 +34,14 @@ def messages(count: int, server_round: int | None = None, kind: str = "train") -
     return [message(RecordDict({"config": config}), node=node, kind=kind) for node in range(count)]
 
 
-def answer(pace: Pace, watch: Watch, count: int, seconds: float) -> None:
+def answer(pace: RunProgress, watch: Watch, count: int, seconds: float) -> None:
     for _ in range(count):
         watch.now += seconds
         pace.answered(0)
 
 
 def test_rounds_are_the_strategys_own_where_its_messages_say_them() -> None:
-    pace = Pace(10)
+    pace = RunProgress(10)
     pace.sent(messages(4, 3))
     answer(pace, Watch(), 4, 0.0)
     pace.sent(messages(2, 3, "evaluate"))
@@ -51,7 +51,7 @@ def test_rounds_are_the_strategys_own_where_its_messages_say_them() -> None:
 
 
 def test_each_push_is_a_round_where_no_message_says_one() -> None:
-    pace = Pace()
+    pace = RunProgress()
     for number in (1, 2, 3):
         pace.sent(messages(2_000, kind="query"))
         assert pace.text() == f"round {number}, query"
@@ -61,7 +61,7 @@ def test_each_push_is_a_round_where_no_message_says_one() -> None:
 
 
 def test_messages_that_are_sent_in_pieces_are_one_round() -> None:
-    pace = Pace()
+    pace = RunProgress()
     pace.sent(messages(2))
     pace.answered(1)
     pace.sent(messages(3))
@@ -70,7 +70,7 @@ def test_messages_that_are_sent_in_pieces_are_one_round() -> None:
 
 def test_seconds_left_are_those_of_the_round_where_nobody_knows_how_many() -> None:
     watch = Watch()
-    pace = Pace(clock=watch)
+    pace = RunProgress(clock=watch)
     pace.sent(messages(10))
     assert pace.left() == ""
     answer(pace, watch, 4, 2.0)
@@ -79,7 +79,7 @@ def test_seconds_left_are_those_of_the_round_where_nobody_knows_how_many() -> No
 
 def test_seconds_left_in_the_first_round_are_by_its_replies_and_then_by_whole_rounds() -> None:
     watch = Watch()
-    pace = Pace(4, clock=watch)
+    pace = RunProgress(4, clock=watch)
     pace.sent(messages(10, 1))
     answer(pace, watch, 5, 2.0)
     assert pace.seconds_left == pytest.approx(5 * 2.0 + 3 * 10 * 2.0)
@@ -99,7 +99,7 @@ def test_seconds_left_in_the_first_round_are_by_its_replies_and_then_by_whole_ro
 )
 def test_long_times_are_said_in_minutes(seconds: float, words: str) -> None:
     watch = Watch()
-    pace = Pace(clock=watch)
+    pace = RunProgress(clock=watch)
     pace.sent(messages(2))
     answer(pace, watch, 1, seconds)
     assert pace.left() == words
@@ -108,7 +108,7 @@ def test_long_times_are_said_in_minutes(seconds: float, words: str) -> None:
 def test_a_display_is_not_drawn_for_each_message_but_at_the_end() -> None:
     watch = Watch()
     shown: list[int] = []
-    display = Pace(None, lambda pace: shown.append(pace.answered_now), 5.0, watch)
+    display = RunProgress(None, lambda pace: shown.append(pace.answered_now), 5.0, watch)
     display.sent(messages(100))
     for _ in range(99):
         watch.now += 0.125

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.common.serde import message_to_proto
 from flwr.serverapp import Grid
 
-from flower_ldp.simulation import flower
+from flower_ldp.simulation import flower_api
 from tests.unit.simulation.apps import asked, client, messages, numbers, partition
 
 FULL = RecordDict(
@@ -25,17 +25,17 @@ FULL = RecordDict(
 
 @pytest.mark.parametrize("content", [FULL, RecordDict()], ids=["full", "empty"])
 def test_a_letter_is_what_flower_would_write(content: RecordDict) -> None:
-    with flower.server_identity(7):
+    with flower_api.server_identity(7):
         message = Message(content, 1_000_000, "train", group_id="a group")
-    letter = flower.letter(message, "a name", 7, flower.Sealer())
-    assert flower.to_bytes(letter) == message_to_proto(message).SerializeToString()
-    read = flower.from_bytes(flower.to_bytes(letter))
+    letter = flower_api.outgoing(message, "a name", 7, flower_api.MessageEncoder())
+    assert flower_api.to_bytes(letter) == message_to_proto(message).SerializeToString()
+    read = flower_api.from_bytes(flower_api.to_bytes(letter))
     assert read.metadata == message.metadata
     assert read.content == message.content
 
 
 def test_a_model_is_written_once_and_known_again_by_what_it_holds() -> None:
-    sealer = flower.Sealer()
+    sealer = flower_api.MessageEncoder()
     model = ArrayRecord([np.zeros(3)])
 
     def sealed(record: ArrayRecord) -> object:
@@ -123,7 +123,7 @@ def test_runs_at_the_same_time_and_within_a_run_keep_their_messages_apart() -> N
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(run, range(8))) == [[{0: 1, 1: 2}] * 3] * 8
-    assert flower.TaskIdentity is None or flower.TaskIdentity._run_id is None
+    assert flower_api.TaskIdentity is None or flower_api.TaskIdentity._run_id is None
 
 
 def test_what_no_wire_takes_is_refused_when_it_is_sent() -> None:

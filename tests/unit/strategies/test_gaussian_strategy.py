@@ -12,7 +12,7 @@ import pytest
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
-from flower_ldp.audit_paths.paths import AsDeployed
+from flower_ldp.audit_paths.cases import AsDeployed
 from flower_ldp.clients import GaussianRelease, LdpMod
 from flower_ldp.config import load_config
 from flower_ldp.mechanisms import Gaussian, SignDS

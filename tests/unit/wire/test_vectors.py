@@ -22,7 +22,7 @@ from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.wire import embedding, evaluation, training_plan
 from flower_ldp.wire.layout import without_part
 from flower_ldp.wire.proposal import UpdateProposal, append_health, split_health
-from flower_ldp.wire.records import Records
+from flower_ldp.wire.record_ids import Records
 from tests.vectors.make import FOLDER, made, text
 
 Case = dict[str, Any]

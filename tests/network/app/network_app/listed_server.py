@@ -10,7 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from flower_ldp.mechanisms import UnaryEncoding
 from flower_ldp.wire.embedding import FORWARD, EmbeddingProposal, TableTerms, embeddings_length
-from flower_ldp.wire.records import Records, RecordTables
+from flower_ldp.wire.record_ids import Records, RecordTables
 
 TABLES = RecordTables({"train": Records.of(f"patient-{row}" for row in range(5))}, 3)
 MECHANISM = UnaryEncoding(2.0, 2)

@@ -32,9 +32,9 @@ from flwr.supercore.run import Run, RunStatus
 from flwr.supernode.main import create_app
 from flwr.supernode.nodestate import NodeState, NodeStateFactory
 
-from flower_ldp.node import calls
-from flower_ldp.node.calls import AppCalls
-from flower_ldp.node.channel import object_ids
+from flower_ldp.node import runtime_api
+from flower_ldp.node.flower_api import object_ids
+from flower_ldp.node.runtime_api import AppCalls
 from tests import messages
 
 RUN, OTHER_RUN, NODE = 7, 8, 5
@@ -128,7 +128,7 @@ def _api() -> FastAPI:
     return create_app(None, b"x" * 32)
 
 
-def runtime_api(factory: NodeStateFactory) -> FastAPI:
+def flower_runtime_api(factory: NodeStateFactory) -> FastAPI:
     """Return Flower's runtime API of one node at a time: its routes are made once."""
     app = _api()
     app.state.runtime_state_factory = factory
@@ -151,7 +151,7 @@ def make_node(*, guarded: bool) -> Node:
         )
         state.set_run_series_context(run, context)
     calls = AppCalls()
-    app = runtime_api(factory)
+    app = flower_runtime_api(factory)
     return Node(calls, state, Client(calls.around(app) if guarded else app))
 
 
@@ -421,7 +421,7 @@ def test_an_object_is_read_only_as_its_tree_says(node: Node) -> None:
 def test_no_more_bytes_are_read_than_a_reply_to_the_message_has(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calls, "_MODEL", 1_000_000)
+    monkeypatch.setattr(runtime_api, "_MODEL", 1_000_000)
     name = replied(node)
     content = b"ConfigRecord  0\0" + bytes(300_000)
     found = [pushed(node, name, content) for _ in range(5)]
@@ -441,7 +441,7 @@ def test_a_call_without_content_has_none(name: str, node: Node) -> None:
 def test_from_before_a_fixed_moment_until_the_answer_was_sent_no_call_is_worked_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(calls, "QUIET", 0.1)
+    monkeypatch.setattr(runtime_api, "QUIET", 0.1)
     layer, sent = AppCalls(), threading.Event()
     seen: list[float] = []
 

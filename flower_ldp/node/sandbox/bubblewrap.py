@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flower_ldp.node.apps import in_memory
-from flower_ldp.node.sandbox.inside import AT_ONCE, SOCKET, Meter, serve
+from flower_ldp.node.app_executor import in_memory
+from flower_ldp.node.sandbox.filesystem_view import PACKAGE, SandboxMissing, Settings, View, view_of
+from flower_ldp.node.sandbox.sandbox_init import AT_ONCE, SOCKET, Meter, serve
 from flower_ldp.node.sandbox.seccomp import app_filter
-from flower_ldp.node.sandbox.view import PACKAGE, SandboxMissing, Settings, View, view_of
 
 #: The first bubblewrap with every option that is used here; Debian 12 has it.
 FIRST_VERSION = (0, 8)
@@ -126,7 +126,7 @@ class Jail:
         self._arguments = arguments(view, files, self.environment, as_root=as_root, memory=memory)
         _, uid, gid = self.account
         told = map(str, (uid, gid, settings.files, settings.processes, port))
-        self._first = [sys.executable, "-m", "flower_ldp.node.sandbox.inside", *told]
+        self._first = [sys.executable, "-m", "flower_ldp.node.sandbox.sandbox_init", *told]
 
     def start(self, command: list[str], **streams: Any) -> subprocess.Popen[bytes]:
         """Start a command in a sandbox of its own; it ends with this process's main thread.

@@ -52,7 +52,7 @@ from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.policy import Policy, load_policy
 from flower_ldp.policy.files import NODE_CONFIG_KEY, no_environment
 from flower_ldp.privacy import Unit
-from flower_ldp.simulation.flower import over_the_wire
+from flower_ldp.simulation.flower_api import over_the_wire
 from flower_ldp.strategies.replies import payload_of
 from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 

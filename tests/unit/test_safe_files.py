@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from flower_ldp.files import make_whole, replacing, sync_folder
+from flower_ldp.safe_files import make_whole, replacing, sync_folder
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes and folders as POSIX has them")
 

@@ -14,7 +14,7 @@ from typing import Any
 import flwr.supernode.start_client_internal as worker
 import pytest
 
-from flower_ldp.node import channel
+from flower_ldp.node import flower_api
 
 #: Digests of the SuperNode's source (loop and connection), for the releases that were read.
 READ = {
@@ -41,26 +41,26 @@ def test_the_supernode_is_one_that_was_read() -> None:
 
 
 def test_the_installed_flower_is_known() -> None:
-    channel.check_flower()
+    flower_api.check_flower()
 
 
 @pytest.mark.parametrize("version", ["1.39.1", "1.43.0", "2.0.0"])
 def test_an_unknown_version_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
-    with pytest.raises(channel.FlowerChanged, match=version):
-        channel.check_flower()
+    with pytest.raises(flower_api.FlowerChanged, match=version):
+        flower_api.check_flower()
 
 
 def test_another_start_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "start_client_internal", lambda node_config: None)
-    with pytest.raises(channel.FlowerChanged, match="start_client_internal"):
-        channel.check_flower()
+    with pytest.raises(flower_api.FlowerChanged, match="start_client_internal"):
+        flower_api.check_flower()
 
 
 def test_a_loop_that_waits_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "_push_messages", lambda state: state.wait_for_messages())
-    with pytest.raises(channel.FlowerChanged, match="replies"):
-        channel.check_flower()
+    with pytest.raises(flower_api.FlowerChanged, match="replies"):
+        flower_api.check_flower()
 
 
 def known() -> list[Any]:
@@ -77,32 +77,32 @@ def known() -> list[Any]:
 
 
 def test_the_known_connection_is_taken() -> None:
-    assert channel.checked_channel(tuple(known())).node_id == 7
+    assert flower_api.checked_channel(tuple(known())).node_id == 7
 
 
 def test_a_connection_of_another_form_is_refused() -> None:
-    with pytest.raises(channel.FlowerChanged, match="yields"):
-        channel.checked_channel((*known(), print))
-    with pytest.raises(channel.FlowerChanged, match="yields"):
-        channel.checked_channel(known())
+    with pytest.raises(flower_api.FlowerChanged, match="yields"):
+        flower_api.checked_channel((*known(), print))
+    with pytest.raises(flower_api.FlowerChanged, match="yields"):
+        flower_api.checked_channel(known())
     for place in range(1, 8):
         other = known()
         other[place] = lambda something: None
-        with pytest.raises(channel.FlowerChanged, match="parameters"):
-            channel.checked_channel(tuple(other))
+        with pytest.raises(flower_api.FlowerChanged, match="parameters"):
+            flower_api.checked_channel(tuple(other))
 
 
 def test_a_node_that_starts_apps_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "_EXECUTOR", "flower-other")
-    with pytest.raises(channel.FlowerChanged, match="does not start flower-other"):
-        channel.check_flower()
+    monkeypatch.setattr(flower_api, "_EXECUTOR", "flower-other")
+    with pytest.raises(flower_api.FlowerChanged, match="does not start flower-other"):
+        flower_api.check_flower()
 
 
 def test_the_node_starts_its_own_executor_in_the_place_of_flowers(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(worker, "subprocess", worker.subprocess)  # put back at the end
-    channel.use_own_executor(["/bin/sh", "-c", f'echo "$@" >{tmp_path}/own', "own"])
+    flower_api.use_own_executor(["/bin/sh", "-c", f'echo "$@" >{tmp_path}/own', "own"])
     started: Any = worker.subprocess
     assert started.Popen(["flower-superexec", "--insecure"]).wait(60) == 0
     assert (tmp_path / "own").read_text() == "--insecure\n"

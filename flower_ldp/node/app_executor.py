@@ -1,9 +1,9 @@
 """All that this package knows of Flower's app executor: how it starts an app's process.
 
 Flower's own puts the task's token on the app's command line, where every user of the machine can
-read it. Here the app gets it on its standard input, and asks its node who privatizes
-(:mod:`flower_ldp.node.app`). ``flower-ldp-superexec`` is Flower's ``flower-superexec`` with that
-change, and each app gets a Flower folder of its own; ``sandbox.command`` starts each app in a
+read it. Here the app reads the token from its standard input, and asks its node who privatizes
+(:mod:`flower_ldp.node.app_process`). ``flower-ldp-superexec`` is Flower's ``flower-superexec``
+with that change and with a Flower folder for each app. ``sandbox.command`` starts each app in a
 sandbox.
 """
 
@@ -26,7 +26,7 @@ from flwr.supercore.constant import ExecutorType, TaskType
 from flwr.supercore.superexec.executor import ExecutionSpec, LaunchResult, SubprocessExecutor
 
 from flower_ldp.node import FlowerChanged
-from flower_ldp.node.channel import check_flower
+from flower_ldp.node.flower_api import check_flower
 
 #: Starts a command with a descriptor as its standard input.
 Starter = Callable[[list[str], int], "subprocess.Popen[bytes]"]
@@ -124,7 +124,7 @@ def command_of(spec: ExecutionSpec) -> list[str]:
 
     ``-P``: no module is found in the folder that this process was started in.
     """
-    command = [sys.executable, "-P", "-m", "flower_ldp.node.app", "--runtime-api-address"]
+    command = [sys.executable, "-P", "-m", "flower_ldp.node.app_process", "--runtime-api-address"]
     command += [spec.runtime_api_address, "--token-file", _INPUT]
     if spec.insecure:
         return [*command, "--insecure"]

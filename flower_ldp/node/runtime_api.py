@@ -56,7 +56,7 @@ from flwr.proto.runtime_pb2 import PushAppMessagesRequest
 from flwr.supercore.constant import TASK_TOKEN_HEADER
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 
-from flower_ldp.node.app import GATE, PRIVATIZES
+from flower_ldp.node.app_process import GATE, PRIVATIZES
 
 _log = logging.getLogger("flower_ldp")
 

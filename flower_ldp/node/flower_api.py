@@ -28,7 +28,7 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode.cli import flower_supernode
 
 from flower_ldp.node import FlowerChanged, check_here, stop
-from flower_ldp.node.waiting import WaitingState
+from flower_ldp.node.reply_wait import WaitingState
 
 NodeConfig = dict[str, bool | float | int | str]
 

@@ -23,8 +23,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.bounds import check_in
 from flower_ldp.errors import quoted
+from flower_ldp.parameter_bounds import check_in
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from typing import Any
 
 from flwr.app import Message
 
-from flower_ldp.apps import BundleError, digest_of, read_bundle
+from flower_ldp.app_digests import BundleError, digest_of, read_bundle
 from flower_ldp.errors import quoted
-from flower_ldp.node.channel import Channel, check_config
+from flower_ldp.node.flower_api import Channel, check_config
 
 _log = logging.getLogger("flower_ldp")
 

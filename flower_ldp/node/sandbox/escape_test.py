@@ -1,6 +1,6 @@
 """Tries every way out, from inside: prints what it found as JSON.
 
-    python -m flower_ldp.node.sandbox.probe  < what to try
+    python -m flower_ldp.node.sandbox.escape_test  < what to try
 
 Only the standard library. Outside a sandbox it finds the ways open, which is how it is tested.
 """
@@ -22,8 +22,8 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
+from flower_ldp.node.sandbox.filesystem_view import entries, mount_points, speaks
 from flower_ldp.node.sandbox.seccomp import FAMILIES, JUDGED
-from flower_ldp.node.sandbox.view import entries, mount_points, speaks
 
 #: Documentation addresses (RFC 5737 and 3849): nothing is sent, the kernel looks for a route.
 _NOWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))

@@ -94,7 +94,7 @@ class OwnerAuthorizer:
         charge = charging.charge_of(policy, request, account) if asked is None else asked.charge
         with charging.ledger_refuses():
             if asked is not None:
-                asked.settle()
+                asked.write_owed_end()
             with charging.ledger_of(policy) as ledger:
                 receipt = ledger.unsealed(charge)
         last = b"" if asked is None else LAST

@@ -1,6 +1,6 @@
 """The first program in the sandbox: gives up what is left of its rights, then becomes the app.
 
-    python -m flower_ldp.node.sandbox.inside UID GID FILES PROCESSES PORT COMMAND ...
+    python -m flower_ldp.node.sandbox.sandbox_init UID GID FILES PROCESSES PORT COMMAND ...
 
 A second process relays the sandbox's one port to the node's socket, as another relay does from that
 socket to the node, outside. Only the standard library, and nothing here is trusted to the app: when

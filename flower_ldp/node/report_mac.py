@@ -30,7 +30,7 @@ _CODE = 32  # bytes
 KEY_SUFFIX = "-mark-key"
 
 
-class MarkedAuthorizer(OwnerAuthorizer):
+class MacAuthorizer(OwnerAuthorizer):
     """The owner's authorizer; the stored reports bear the node's mark."""
 
     def authorize(self, request: ReleaseRequest, context: Context) -> Permit:

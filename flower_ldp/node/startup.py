@@ -21,14 +21,14 @@ from flower_ldp.clients import RELEASES, LdpMod
 from flower_ldp.clients.charging import ledger_of
 from flower_ldp.errors import ConfigError, LdpError
 from flower_ldp.extensions.loading import never_load
-from flower_ldp.node import PROGRAM, FlowerChanged, channel, stop
-from flower_ldp.node.calls import LONGEST_OBJECT, AppCalls, watch_own_user
-from flower_ldp.node.channel import Channel, NodeConfig, Opened, Setup
-from flower_ldp.node.gates import FormatChecked, PaidReports, PinnedGate, fixed_moment, listed_apps
+from flower_ldp.node import PROGRAM, FlowerChanged, flower_api, stop
+from flower_ldp.node.flower_api import Channel, NodeConfig, Opened, Setup
+from flower_ldp.node.gates import AppListGate, FormatChecked, PaidReports, fixed_moment, listed_apps
 from flower_ldp.node.guard import Guard
-from flower_ldp.node.marks import KEY_SUFFIX, MarkedAuthorizer
-from flower_ldp.node.received import ReceivedApps
-from flower_ldp.node.sandbox.view import SandboxMissing
+from flower_ldp.node.received_apps import ReceivedApps
+from flower_ldp.node.report_mac import KEY_SUFFIX, MacAuthorizer
+from flower_ldp.node.runtime_api import LONGEST_OBJECT, AppCalls, watch_own_user
+from flower_ldp.node.sandbox.filesystem_view import SandboxMissing
 from flower_ldp.policy import ENVIRONMENT_VARIABLE, NODE_CONFIG_KEY, find_policy
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Start:
 
     def check_only(self, apps: SandboxedApps | None) -> NoReturn:
         """Try the sandbox, with the site's files hidden if they are named; end the process."""
-        node_config = channel.given_config(self.arguments)
+        node_config = flower_api.given_config(self.arguments)
         try:
             policy = None if find_policy(node_config) is None else self.policy(node_config)
             closed = apps is not None and apps.check(self.hidden(policy))
@@ -168,7 +168,7 @@ class Start:
             releases = {} if ":" in name else RELEASES
             return Guard(
                 received.around(inner),
-                PinnedGate(gate, received.of, by_apps=by_apps, releases=releases),
+                AppListGate(gate, received.of, by_apps=by_apps, releases=releases),
                 gate_config,
                 hold_seconds=self.options.ldp_hold_seconds,
                 hides=hides,
@@ -188,8 +188,8 @@ def start(options: argparse.Namespace) -> None:
     # A report of an app's own gate is one object.
     calls = AppCalls(MOST_REPORT if options.ldp_gate == "reports" else LONGEST_OBJECT)
     try:
-        channel.check_flower()
-        asked = Start(options, channel.flower_arguments())
+        flower_api.check_flower()
+        asked = Start(options, flower_api.flower_arguments())
         if asked.arguments.runtime_dependency_install:
             stop(INSTALLS)
         if asked.arguments.insecure:
@@ -197,17 +197,17 @@ def start(options: argparse.Namespace) -> None:
         apps = asked.apps()
         if options.check:
             asked.check_only(apps)
-        channel.wrap_runtime_api(calls.around)
+        flower_api.wrap_runtime_api(calls.around)
         if apps is not None:
             sys.argv += apps.flower_options()
         elif options.ldp_unsafe_app_user:
             # With Flower's own an app would find what others left in the folder of its bundle.
-            channel.use_own_executor([sys.executable, "-m", "flower_ldp.node.apps"])
+            flower_api.use_own_executor([sys.executable, "-m", "flower_ldp.node.app_executor"])
         else:
-            channel.wrap_runtime_api(
+            flower_api.wrap_runtime_api(
                 lambda app: watch_own_user(app, lambda seen: _end(f"{seen}: {OWN_USER}"))
             )
-        channel.run_supernode(lambda config: asked.setup(config, apps, calls))
+        flower_api.run_supernode(lambda config: asked.setup(config, apps, calls))
     except (FlowerChanged, SandboxMissing) as error:
         stop(str(error))
 
@@ -222,7 +222,7 @@ def named_gate(name: str) -> Mod:
     """
     if name == "privatize":
         train, evaluate = RELEASES["train"], RELEASES["evaluate"]
-        return FormatChecked(LdpMod(train=train, evaluate=evaluate, authorizer=MarkedAuthorizer()))
+        return FormatChecked(LdpMod(train=train, evaluate=evaluate, authorizer=MacAuthorizer()))
     if name == "reports":
         return PaidReports()
     if ":" not in name:

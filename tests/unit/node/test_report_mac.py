@@ -19,8 +19,8 @@ from flower_ldp.clients.release import open_proposal
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.node.gates import FormatChecked
-from flower_ldp.node.marks import KEY_SUFFIX, MarkedAuthorizer, mark_key, marked, unmarked
-from flower_ldp.node.starting import named_gate
+from flower_ldp.node.report_mac import KEY_SUFFIX, MacAuthorizer, mark_key, marked, unmarked
+from flower_ldp.node.startup import named_gate
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 from tests.messages import message, proposal, record
 
@@ -169,7 +169,7 @@ def test_without_a_key_nothing_is_charged(site: Context, tmp_path: Path) -> None
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         assert ledger.verify().entries == 0
     with pytest.raises(RefusalError):
-        MarkedAuthorizer().authorize(ONE, site)
+        MacAuthorizer().authorize(ONE, site)
 
 
 @pytest.mark.parametrize("kind", ["train", "evaluate", "query"])
@@ -185,13 +185,13 @@ def test_a_gate_whose_answer_is_no_report_sends_nothing(kind: str, site: Context
 def test_a_charge_that_is_gone_on_with_keeps_a_marked_report(site: Context, tmp_path: Path) -> None:
     one = ask()
     asked = open_proposal(RELEASES, one).request(one.metadata)
-    with closing(MarkedAuthorizer().authorize(asked, site)):
+    with closing(MacAuthorizer().authorize(asked, site)):
         pass  # no report was kept
-    with closing(MarkedAuthorizer().resume(asked, site)) as permit:
+    with closing(MacAuthorizer().resume(asked, site)) as permit:
         permit.keep(b"report", False)
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         assert ledger.verify().sealed == 1
-    with closing(MarkedAuthorizer().authorize(asked, site)) as permit:
+    with closing(MacAuthorizer().authorize(asked, site)) as permit:
         assert permit.stored == b"report"
     with closing(OwnerAuthorizer().authorize(asked, site)) as permit:
         assert permit.stored == marked(mark_key(tmp_path / "ledger.sqlite"), asked, b"report")

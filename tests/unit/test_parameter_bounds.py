@@ -9,7 +9,6 @@ from typing import Annotated, Any, get_args, get_type_hints
 import numpy as np
 import pytest
 
-from flower_ldp.bounds import Bounded, check_fields, check_in
 from flower_ldp.mechanisms import (
     BinaryResponse,
     BoundedMean,
@@ -31,6 +30,7 @@ from flower_ldp.mechanisms import (
     UnaryEncoding,
 )
 from flower_ldp.mechanisms.signds_round import SignDSRound
+from flower_ldp.parameter_bounds import Bounded, check_fields, check_in
 
 RECORDS = (
     BinaryResponse(1.0),

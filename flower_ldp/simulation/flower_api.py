@@ -85,7 +85,7 @@ def server_identity(run_id: int) -> Iterator[None]:
                 TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = before
 
 
-class Letter(Message):
+class OutgoingMessage(Message):
     """A message on its way to a node: with metadata of its own, and content that others share.
 
     The content is what it was when it was sent, whatever happens to the records since.
@@ -93,7 +93,7 @@ class Letter(Message):
     Parameters
     ----------
     metadata : Metadata
-        Of this letter alone.
+        Of this message alone.
     parts : tuple
         The content's records in protobuf, each with its name.
     """
@@ -104,7 +104,7 @@ class Letter(Message):
         serde.message_to_proto(self)  # what cannot be written is refused now
 
 
-class Sealer:
+class MessageEncoder:
     """Turns the contents of messages into protobuf, once where messages share a model.
 
     A model is known again by its arrays' bytes, which cannot change, so neither a record that is
@@ -142,7 +142,7 @@ def _in_protobuf(name: str, record: Any) -> Any:
     return serde.recorddict_to_proto(RecordDict({name: record})).items[0]
 
 
-def letter(message: Message, name: str, run_id: int, sealer: Sealer | None) -> Message:
+def outgoing(message: Message, name: str, run_id: int, sealer: MessageEncoder | None) -> Message:
     """Return what is sent for a message, and give both their identity, as the SuperLink does.
 
     Parameters
@@ -153,8 +153,8 @@ def letter(message: Message, name: str, run_id: int, sealer: Sealer | None) -> M
         The identity.
     run_id : int
         Of the run.
-    sealer : Sealer or None
-        Turns the content into protobuf; None gives the letter records of its own instead.
+    sealer : MessageEncoder or None
+        Turns the content into protobuf; None gives the message records of its own instead.
 
     Raises
     ------
@@ -173,7 +173,7 @@ def letter(message: Message, name: str, run_id: int, sealer: Sealer | None) -> M
     name_message(message, name)
     if parts is None:
         return make_message(copy.copy(where), own_records(message.content))
-    return Letter(copy.copy(where), parts)
+    return OutgoingMessage(copy.copy(where), parts)
 
 
 def own_records(content: RecordDict) -> RecordDict:
@@ -207,7 +207,7 @@ def error_reply(metadata: Metadata, code: int, reason: str) -> Message:
 def to_bytes(message: Message) -> bytes:
     """Return a message as Flower writes it."""
     proto = serde.message_to_proto(message)
-    if isinstance(message, Letter):
+    if isinstance(message, OutgoingMessage):
         proto.content.items.extend(message.parts)
     return bytes(proto.SerializeToString())
 
