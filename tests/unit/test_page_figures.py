@@ -159,7 +159,7 @@ def test_a_plan_with_the_noise_of_the_table_is_accepted() -> None:
 
 
 def test_what_a_step_of_private_training_costs() -> None:
-    page, found = text("docs/dpsgd_release.md"), results("dpsgd_steps")
+    page, found = text("benchmarks/README.md"), results("dpsgd_steps")
     for one in found["steps"]:
         ways = [one["milliseconds"][way] for way in ("own", "hooks", "ghost", "plain")]
         times = " | ".join(f"{way['median']:.1f}" for way in ways)
