@@ -1,6 +1,7 @@
 """docs/cli.md shows what the commands print, and names every key of their JSON.
 
-``python -m tests.unit.cli.test_cli_docs`` puts into the page what they print now.
+``printed.md`` beside this file has more outputs, which would make the page too long.
+``python -m tests.unit.cli.test_cli_docs`` puts into both what the commands print now.
 """
 
 from __future__ import annotations
@@ -26,16 +27,19 @@ from tests.extension_world import Installed
 from tests.unit.test_docs_form import WIDTH, is_row
 
 ROOT = Path(__file__).parents[3]
-TEXT = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+PAGE = ROOT / "docs" / "cli.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+#: More outputs, in the same form.
+MORE = Path(__file__).with_name("printed.md")
 #: Where the page pretends to be.
 FOLDER = "/srv/ward-7"
 #: What differs each time: names of ledgers, chain values, times.
 CHANCE = re.compile(r"\b[0-9a-f]{64}\b|\b[0-9a-f]{32}\b|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
 
 
-def shown() -> list[tuple[str, str]]:
-    """Return each command of the page with what it shows beneath."""
-    blocks = re.findall(r"```console\n(.*?)```", TEXT, flags=re.DOTALL)
+def shown(text: str) -> list[tuple[str, str]]:
+    """Return each command of a page with what it shows beneath."""
+    blocks = re.findall(r"```console\n(.*?)```", text, flags=re.DOTALL)
     found = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", "".join(blocks), flags=re.MULTILINE)
     return [(command, output) for command, output in found]
 
@@ -100,13 +104,14 @@ def output_of(command: str, folder: Path) -> str:
     return folded(done.both.replace(str(folder), FOLDER))
 
 
+@pytest.mark.parametrize("page", [PAGE, MORE], ids=lambda page: page.name)
 def test_the_page_shows_what_the_commands_print(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("dp_accounting")
     monkeypatch.chdir(tmp_path)
     copy_configurations(tmp_path)
-    commands = shown()
+    commands = shown(page.read_text(encoding="utf-8"))
     assert len(commands) >= 10
     for command, expected in commands:
         found = output_of(command, tmp_path)
@@ -186,18 +191,19 @@ def test_the_page_states_the_exit_codes() -> None:
     assert f"Exit codes: {'; '.join(f'{code} {words}' for code, words in rows)}." == EXIT_CODES
 
 
-def rewrite() -> None:
-    """Replace what the page shows beneath each command."""
+def rewrite(page: Path) -> None:
+    """Replace what a page shows beneath each command."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         os.chdir(folder)
         copy_configurations(folder)
-        text = TEXT
-        for command, old in shown():
+        text = page.read_text(encoding="utf-8")
+        for command, old in shown(text):
             new = output_of(command, folder).rstrip("\n")
             text = text.replace(f"$ {command}\n{old}", f"$ {command}\n{new}\n".rstrip() + "\n", 1)
-    (ROOT / "docs" / "cli.md").write_text(text, encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    rewrite()
+    rewrite(PAGE)
+    rewrite(MORE)
