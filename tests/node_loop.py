@@ -28,7 +28,7 @@ from flower_ldp.node import flower_api
 from flower_ldp.node.flower_api import Setup, object_ids
 from flower_ldp.node.guard import Guard
 from flower_ldp.node.runtime_api import AppCalls
-from tests.messages import record
+from tests.fixtures import record
 from tests.unit.node.test_guard import POLICY, TRAINED, Link, packed
 from tests.unit.node.test_runtime_api import FAB, Client, flower_runtime_api
 

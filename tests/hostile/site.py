@@ -26,7 +26,7 @@ from flower_ldp.mechanisms import SignDS
 from flower_ldp.mechanisms.signds_round import decode_report
 from flower_ldp.privacy import Unit
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
-from tests.messages import context, message, proposal
+from tests.fixtures import context, message, proposal
 
 #: Probability that a sound gate is called unsound.
 CHANCE = 1e-6

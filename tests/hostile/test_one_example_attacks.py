@@ -34,8 +34,8 @@ from flower_ldp.clients import AccuracyRelease, DPSGDRelease, LdpMod
 from flower_ldp.mechanisms import ExampleMean
 from flower_ldp.training import private, private_accuracy
 from flower_ldp.training import rows as training_rows
+from tests.fixtures import message, record
 from tests.hostile.site import CHANCE
-from tests.messages import message, record
 from tests.unit.training.gated import Site, weights
 
 PATIENTS, WIDTH = 91, 30

@@ -28,7 +28,7 @@ from flower_ldp.errors import WireError
 from flower_ldp.strategies.deadlines import send_and_receive
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.message_size import check_size
-from tests.messages import message, metadata, record
+from tests.fixtures import message, metadata, record
 
 pytest.importorskip("fcntl")
 from tests.unit.node import test_guard as guard

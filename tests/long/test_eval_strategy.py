@@ -26,7 +26,7 @@ from flower_ldp.privacy import PrivacySpent, Unit
 from flower_ldp.strategies import FixedStep, LaplaceEvalStrategy, ProxyCodebook, SignDSStrategy
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.extras import extra
-from tests.messages import context, error_reply, message, record
+from tests.fixtures import context, error_reply, message, record
 
 cluster = extra("sklearn.cluster")
 metrics = extra("sklearn.metrics")

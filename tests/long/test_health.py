@@ -71,8 +71,7 @@ from flower_ldp.wire.proposal import (
     split_health,
 )
 from tests.extras import extra
-from tests.messages import context, message, record
-from tests.proposals import parsed, signds_proposal
+from tests.fixtures import context, message, parsed, record, signds_proposal
 
 stats = extra("scipy.stats")
 

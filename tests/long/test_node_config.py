@@ -25,7 +25,7 @@ from flower_ldp.mechanisms import SignDS
 from flower_ldp.policy import find_policy
 from flower_ldp.policy.files import no_environment
 from flower_ldp.privacy import Unit
-from tests.messages import context, message, proposal, record
+from tests.fixtures import context, message, proposal, record
 
 MODEL = {"w": np.zeros(400, dtype=np.float32)}
 POLICY = """\

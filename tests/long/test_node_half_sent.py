@@ -21,7 +21,7 @@ from flwr.proto import message_pb2, runtime_pb2
 from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 
 from flower_ldp.node import reply_wait
-from tests.messages import message, proposal
+from tests.fixtures import message, proposal
 from tests.node_loop import App, Site, running, until
 from tests.unit.node.test_guard import LENGTH, MODEL, SignDS, counted, entries, payload
 

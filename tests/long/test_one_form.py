@@ -22,7 +22,7 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import RELEASES, LdpMod
 from flower_ldp.clients.diagnostics import MOST_CAUSE
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from tests.messages import record, wait_for_counts
+from tests.fixtures import record, wait_for_counts
 from tests.unit.node.test_node_reports import KINDS, POLICY, Kind, asked, payload, raw_app
 
 App = Callable[[Message, Context], Message]

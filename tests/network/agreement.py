@@ -23,8 +23,8 @@ from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 from flower_ldp.mechanisms.laplace import round_to_grid
 from flower_ldp.mechanisms.signds_round import decode_report
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
+from tests.fixtures import parsed
 from tests.network.sites import ROOT
-from tests.proposals import parsed
 
 sys.path.insert(0, str(ROOT / "tests" / "network" / "app"))
 from network_app import known

@@ -10,8 +10,8 @@ import pytest
 from flower_ldp.mechanisms import BoundedMean, Laplace, MagRR, RandomSource, SignDS
 from flower_ldp.mechanisms.signds_round import encode_report
 from flower_ldp.wire.evaluation import EvalProposal, encode_eval_report
+from tests.fixtures import signds_proposal
 from tests.network.agreement import Exchanges, differences, known, rejected, sizes, statistics
-from tests.proposals import signds_proposal
 
 ROUNDS, NODES, EVERY = 9, 3, 4
 

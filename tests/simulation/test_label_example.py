@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.mechanisms import KaryResponse
 from flower_ldp.privacy import Unit
-from tests import messages
+from tests import fixtures
 from tests.simulation.here import script
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,8 +40,8 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
 def ask(context: Context, kind: str, **arrays: NDArray[Any]) -> Message:
     from label_dp_example import client_app
 
-    content = RecordDict({"arrays": messages.record(arrays)})
-    return client_app.app(messages.message(content, kind=kind), context)
+    content = RecordDict({"arrays": fixtures.record(arrays)})
+    return client_app.app(fixtures.message(content, kind=kind), context)
 
 
 def centers() -> NDArray[np.float32]:

@@ -30,7 +30,7 @@ from flower_ldp.strategies import (
     RunStopped,
     SignDSStrategy,
 )
-from tests.messages import Arrays, context, error_reply, message, record
+from tests.fixtures import Arrays, context, error_reply, message, record
 
 pytestmark = pytest.mark.usefixtures("simulation_policy")
 

@@ -27,7 +27,7 @@ from flower_ldp.strategies.other_software import (
     local_dp_mod,
     mindspore_dp,
 )
-from tests.messages import context, message, record
+from tests.fixtures import context, message, record
 
 
 @pytest.mark.parametrize(

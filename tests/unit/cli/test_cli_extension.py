@@ -7,7 +7,7 @@ from pathlib import Path
 from flower_ldp.accounting.ledger import Ledger
 from tests.cli import flower_ldp
 from tests.extension_world import Installed, policy_text
-from tests.yaml_texts import parse_policy
+from tests.fixtures import parse_policy
 
 
 def test_the_lines_that_are_printed_allow_what_is_installed(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
 from flower_ldp.wire.evaluation import EvalProposal, encode_eval_report
 from flower_ldp.wire.proposal import UpdateProposal
 from tests.cli import flower_ldp
-from tests.proposals import signds_proposal
+from tests.fixtures import signds_proposal
 
 
 def test_noise_below_a_bound_gives_the_epsilon_and_back() -> None:

@@ -13,7 +13,7 @@ from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
 from tests.cli import flower_ldp
-from tests.yaml_texts import parse_policy
+from tests.fixtures import parse_policy
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = Path(cli.__file__).parent / "samples"

@@ -13,7 +13,7 @@ from flwr.app import Context, RecordDict
 
 from flower_ldp.clients import ldp_mod
 from flower_ldp.clients.ldp_mod import AppCall
-from tests.messages import wait_for_counts
+from tests.fixtures import wait_for_counts
 
 AFTER = 0.4
 

@@ -17,8 +17,7 @@ from flower_ldp.mechanisms import Codeword, SignDS
 from flower_ldp.simulation import load_folder
 from flower_ldp.wire.proposal import PROPOSAL_KEY, REPORT_KEY, UpdateProposal
 from tests.cli import flower_ldp
-from tests.messages import message
-from tests.proposals import signds_proposal
+from tests.fixtures import message, signds_proposal
 
 EXISTING = Path(__file__).parents[3] / "examples" / "existing_app" / "private"
 POLICY = """

@@ -13,8 +13,7 @@ from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.proposal import PROPOSAL_KEY, REPORT_KEY, UpdateProposal
-from tests.messages import message, record
-from tests.proposals import signds_proposal
+from tests.fixtures import message, record, signds_proposal
 
 MODEL = {"w": np.zeros((30, 20), dtype=np.float32)}
 ROWS = np.random.default_rng(0).dirichlet(np.ones(4), 3)

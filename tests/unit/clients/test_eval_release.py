@@ -28,7 +28,7 @@ from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, Random
 from flower_ldp.refusals import NO_PROPOSAL, REFUSED_PROPOSAL
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from tests.messages import UnrecordedPermit, context, message, record
+from tests.fixtures import UnrecordedPermit, context, message, record
 
 ROWS = np.random.default_rng(0).dirichlet(np.ones(4), 6).astype(np.float32)
 METRICS = {"loss": BoundedMean(100.0, 0.0, 4.0)}

@@ -31,7 +31,7 @@ from flower_ldp.wire.proposal import (
     UpdateProposal,
 )
 from tests.extension_world import NAME, Installed, policy_text
-from tests.messages import context, message, record
+from tests.fixtures import context, message, record
 
 MODEL = {"w": np.zeros(3, dtype=np.float32)}
 PROPOSAL = UpdateProposal(ExtensionReport(NAME, 2.0, 0.0, 5, {"step": 0.01}))

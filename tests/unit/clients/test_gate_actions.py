@@ -8,7 +8,7 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
-from tests.messages import context, message, proposal
+from tests.fixtures import context, message, proposal
 from tests.unit.clients.test_ldp_mod import CANARY, MODEL, honest_app
 
 pytestmark = pytest.mark.usefixtures("simulation_policy")

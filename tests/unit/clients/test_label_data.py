@@ -19,7 +19,7 @@ from flower_ldp.clients.labels import true_labels
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import KaryResponse, SubsetSelection
 from flower_ldp.privacy import Unit
-from tests.messages import context
+from tests.fixtures import context
 from tests.unit.clients.test_private_labels import total, write_policy
 
 RESPONSE = KaryResponse(1.0, 10, unit=Unit.LABEL)

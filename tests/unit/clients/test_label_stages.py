@@ -15,7 +15,7 @@ from flower_ldp.errors import BudgetExhausted, RefusalError, ReleaseError
 from flower_ldp.mechanisms import CodebookEmbedding, KaryResponse, RRWithPrior
 from flower_ldp.policy import REFUSED_POLICY, load_policy
 from flower_ldp.privacy import PrivacyEvent, Unit
-from tests.messages import context
+from tests.fixtures import context
 from tests.unit.clients.test_private_labels import (
     LABELS,
     PRIOR,

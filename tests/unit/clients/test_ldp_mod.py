@@ -32,7 +32,7 @@ from flower_ldp.mechanisms.signds_round import decode_report
 from flower_ldp.mechanisms.subset_code import encoded_length
 from flower_ldp.refusals import FAILED, NO_PROPOSAL, REFUSED_MESSAGE, REFUSED_PROPOSAL
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from tests.messages import Arrays, UnrecordedPermit, context, message, proposal, record
+from tests.fixtures import Arrays, UnrecordedPermit, context, message, proposal, record
 
 pytestmark = pytest.mark.usefixtures("simulation_policy")
 

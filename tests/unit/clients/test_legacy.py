@@ -15,7 +15,7 @@ from flower_ldp.mechanisms import SignDS
 from flower_ldp.mechanisms.signds_round import decode_report
 from flower_ldp.refusals import FAILED
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
-from tests.messages import context, message, proposal
+from tests.fixtures import context, message, proposal
 
 pytestmark = pytest.mark.usefixtures("simulation_policy")
 

@@ -15,7 +15,7 @@ from flower_ldp.errors import ReleaseError, WireError
 from flower_ldp.mechanisms import Gaussian
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import UpdateProposal
-from tests.messages import record
+from tests.fixtures import record
 
 
 class UnspeakableError(Exception):

@@ -20,7 +20,7 @@ from flower_ldp.mechanisms import SignDS
 from flower_ldp.privacy import Unit
 from flower_ldp.refusals import HINTS
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
-from tests.messages import context, message, proposal, record
+from tests.fixtures import context, message, proposal, record
 
 SELECTION = SignDS(epsilon=4.0, k=0.2)
 MODEL = {"w": np.zeros(400, dtype=np.float32)}

@@ -26,7 +26,7 @@ from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError, Releas
 from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior, SubsetSelection
 from flower_ldp.policy import REFUSED_POLICY, load_policy
 from flower_ldp.privacy import PrivacyEvent, Unit
-from tests.messages import context
+from tests.fixtures import context
 
 LABELS = np.arange(3_000) % 10
 RESPONSE = KaryResponse(1.0, 10, unit=Unit.LABEL)

@@ -16,7 +16,7 @@ from flower_ldp.clients.scaling import _part
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import ExampleCounts, ExampleMean
 from flower_ldp.privacy import as_fraction
-from tests.messages import context
+from tests.fixtures import context
 
 POLICY = """
 data_id: ward

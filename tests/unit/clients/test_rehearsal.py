@@ -18,8 +18,7 @@ from flower_ldp.mechanisms import SignDS
 from flower_ldp.refusals import NO_PROPOSAL, REFUSED_REHEARSAL
 from flower_ldp.strategies import FixedStep, RunStopped, SignDSStrategy
 from flower_ldp.wire.proposal import PROPOSAL_KEY, REPORT_KEY
-from tests.messages import UnrecordedPermit, context, error_reply, message, record
-from tests.proposals import signds_proposal
+from tests.fixtures import UnrecordedPermit, context, error_reply, message, record, signds_proposal
 
 CANARY = "canary-51d0"
 MODEL = {"w": np.zeros(400, dtype=np.float32)}

@@ -25,7 +25,7 @@ from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 from flower_ldp.wire.record_ids import Records, RecordTables
 from tests.extras import extra
-from tests.messages import UnrecordedPermit, context, message
+from tests.fixtures import UnrecordedPermit, context, message
 
 nn = extra("torch.nn")
 split = extra("flower_ldp.split")

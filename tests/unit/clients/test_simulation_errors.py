@@ -23,8 +23,8 @@ from flower_ldp.mechanisms import (
 )
 from flower_ldp.split import TorchParty
 from flower_ldp.wire.embedding import FORWARD, EmbeddingMechanism, EmbeddingProposal, TableTerms
+from tests.fixtures import record
 from tests.long.test_one_form import App, counts, gate
-from tests.messages import record
 from tests.unit.node.test_node_reports import KINDS, POLICY, Kind, asked, payload, raw_app
 from tests.unit.split.test_split_failures import World, forward
 

@@ -14,8 +14,7 @@ from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import Codeword, Gaussian, RandomSource, SignDS
 from flower_ldp.mechanisms.inputs import noted
 from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
-from tests.messages import record
-from tests.proposals import signds_proposal
+from tests.fixtures import record, signds_proposal
 
 KINDS: Mapping[str, tuple[type[Any], Mapping[str, Any]]] = {
     "signds": (SignDSRelease, signds_proposal(SignDS(8.0, 0.25, dim_out=4)).to_fields()),

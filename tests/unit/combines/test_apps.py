@@ -18,7 +18,7 @@ from flower_ldp.mechanisms import SignDS
 from flower_ldp.refusals import REFUSED_MESSAGE
 from flower_ldp.simulation import load_folder, run_in_process
 from flower_ldp.strategies import RunStopped, SignDSStrategy
-from tests.messages import context, message
+from tests.fixtures import context, message
 from tests.unit.combines.world import (
     MODEL,
     Arrays,
@@ -175,6 +175,6 @@ def test_an_app_for_horizontal_training_refuses_messages_of_vertical() -> None:
 def app_of_nothing() -> Any:
     from flwr.app import RecordDict
 
-    from tests.messages import record
+    from tests.fixtures import record
 
     return RecordDict({"arrays": record(MODEL)})

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.simulation import run_in_process
-from tests.messages import record
+from tests.fixtures import record
 
 PAGE = Path(__file__).parents[3] / "docs" / "combines.md"
 Arrays = dict[str, NDArray[Any]]

@@ -16,7 +16,7 @@ from flower_ldp.config.updates import KINDS
 from flower_ldp.errors import ConfigError, LdpError
 from flower_ldp.mechanisms import MagRR, SignDS
 from flower_ldp.strategies import FixedLength, FixedStep, Health, LearnedStep
-from tests.yaml_texts import parse_config
+from tests.fixtures import parse_config
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "signds.yaml"
 

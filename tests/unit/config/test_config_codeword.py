@@ -11,7 +11,7 @@ from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import Codeword
 from flower_ldp.strategies import AgreedLength, Momentum
 from tests.cli import flower_ldp
-from tests.yaml_texts import parse_config
+from tests.fixtures import parse_config
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "codeword.yaml"
 TEXT = """

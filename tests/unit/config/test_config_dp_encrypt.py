@@ -9,7 +9,7 @@ import pytest
 from flower_ldp.config import load_dpsgd_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import Gaussian
-from tests.yaml_texts import parse_config
+from tests.fixtures import parse_config
 
 PUBLISHED = """
 encrypt:

@@ -8,7 +8,7 @@ import pytest
 
 from flower_ldp.config import load_config
 from flower_ldp.errors import ConfigError
-from tests.yaml_texts import parse_config
+from tests.fixtures import parse_config
 
 HEAD = "encrypt:\n  encrypt_train_type: SIGNDS\n"
 KINDS = (

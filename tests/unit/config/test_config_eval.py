@@ -11,7 +11,7 @@ from flower_ldp.config import load_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import BoundedMean, Laplace, NoProtectionWarning
 from flower_ldp.strategies import FixedStep, LaplaceEvalStrategy, SignDSStrategy
-from tests.yaml_texts import parse_config
+from tests.fixtures import parse_config
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "laplace_eval.yaml"
 

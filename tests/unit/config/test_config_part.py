@@ -11,7 +11,7 @@ from flower_ldp.cli.config import check
 from flower_ldp.cli.output import Report
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import Subspace
-from tests.yaml_texts import parse_config
+from tests.fixtures import parse_config
 
 SECTIONS = {
     "SIGNDS": "signds: {sign_eps: 8.0, sign_k: null, ",

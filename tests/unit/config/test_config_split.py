@@ -10,7 +10,7 @@ from flower_ldp.config import load_split_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import CodebookEmbedding, KaryResponse, UnaryEncoding
 from flower_ldp.privacy import Unit
-from tests.yaml_texts import parse_split_config
+from tests.fixtures import parse_split_config
 
 SAMPLE = Path(__file__).resolve().parents[3] / "configs" / "embedding_dp.yaml"
 

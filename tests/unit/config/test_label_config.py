@@ -11,7 +11,7 @@ from flower_ldp.errors import ConfigError
 from flower_ldp.labels import LabelStages
 from flower_ldp.mechanisms import KaryResponse, RRWithPrior, SubsetSelection
 from flower_ldp.privacy import Unit
-from tests.yaml_texts import parse_label_config
+from tests.fixtures import parse_label_config
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "label_dp.yaml"
 KARY = KaryResponse(1.0, 10, unit=Unit.LABEL)

@@ -12,7 +12,7 @@ from flower_ldp.mechanisms import MECHANISMS, BinaryResponse, CodebookEmbedding,
 from flower_ldp.mechanisms.labels import label_mechanisms, reports_are_labels
 from flower_ldp.policy.sections import mechanism_name
 from flower_ldp.privacy import Unit, compose
-from tests.yaml_texts import parse_label_config
+from tests.fixtures import parse_label_config
 
 CATEGORIES, DRAWS = 4, 20_000
 PRIORS = ([0.25] * 4, [0.7, 0.1, 0.1, 0.1], [0.0, 0.2, 0.3, 0.5])

@@ -16,7 +16,7 @@ from flower_ldp.errors import BudgetExhausted
 from flower_ldp.mechanisms import BottomModelClaim, CodebookEmbedding, KaryResponse
 from flower_ldp.privacy import Unit
 from flower_ldp.strategies import CodeTop, LocalExchange, NoisyLabels, SplitStrategy
-from tests import messages
+from tests import fixtures
 from tests.split_world import Side, labels, tables
 
 POLICY = """
@@ -41,7 +41,7 @@ def context(folder: Path, name: str) -> Context:
     path.write_text(POLICY.format(name=name, label=6.0 if name == "labels" else 100.0))
     if not (folder / f"{name}.sqlite").exists():
         Ledger.open(folder / f"{name}.sqlite", create=True).close()
-    return dataclasses.replace(messages.context(), node_config={"ldp-policy": str(path)})
+    return dataclasses.replace(fixtures.context(), node_config={"ldp-policy": str(path)})
 
 
 def spent(folder: Path, name: str) -> dict[str, dict[Unit, str]]:

@@ -10,7 +10,7 @@ from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import BottomModelClaim, CodebookEmbedding, UnaryEncoding
 from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
-from tests.yaml_texts import parse_policy
+from tests.fixtures import parse_policy
 
 RELEASE = UnaryEncoding(5.0, 128).events()
 

@@ -17,7 +17,7 @@ from flower_ldp.mechanisms.signds_size import (
     mean_of_top,
     worths,
 )
-from tests.proposals import parsed, signds_proposal
+from tests.fixtures import parsed, signds_proposal
 
 pytestmark = pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.signds.SmallTopSetWarning")
 

@@ -24,7 +24,7 @@ from flower_ldp.node.guard import Guard, PendingMessage
 from flower_ldp.node.runtime_api import AppCalls
 from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
-from tests.messages import message, proposal, record, wait_for_counts
+from tests.fixtures import message, proposal, record, wait_for_counts
 
 MODEL = {"w": np.zeros((20, 30), dtype=np.float32)}
 TRAINED = {"w": np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30)}

@@ -12,7 +12,7 @@ from flower_ldp.accounting.ledger import Entry, Ledger
 from flower_ldp.clients import LdpMod, SignDSRelease, private_labels
 from flower_ldp.mechanisms import KaryResponse
 from flower_ldp.privacy import Unit
-from tests.messages import record
+from tests.fixtures import record
 from tests.unit.node.test_guard import LENGTH, TRAINED, ask, payload, reply
 from tests.unit.node.test_pinned_apps import Far, refusal, site
 

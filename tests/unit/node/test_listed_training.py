@@ -33,7 +33,7 @@ from flower_ldp.node.guard import Guard
 from flower_ldp.node.received_apps import ReceivedApps
 from flower_ldp.node.startup import named_gate
 from flower_ldp.wire.training_plan import encode_model, plan_fields
-from tests.messages import message, record, wait_for_counts
+from tests.fixtures import message, record, wait_for_counts
 from tests.unit.node.test_guard import reply
 from tests.unit.node.test_pinned_apps import APP, DIGEST, OTHER, Far, refusal
 

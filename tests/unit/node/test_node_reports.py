@@ -36,8 +36,7 @@ from flower_ldp.wire.embedding import (
 )
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY, UpdateProposal
-from tests.messages import message, record
-from tests.proposals import signds_proposal
+from tests.fixtures import message, record, signds_proposal
 
 MODEL = {"w": np.zeros((20, 30), dtype=np.float32)}
 TRAINED = {"w": np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30)}

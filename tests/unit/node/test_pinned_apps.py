@@ -39,7 +39,7 @@ from flower_ldp.wire.embedding import (
 )
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.bundles import FILES, packed
-from tests.messages import message, record
+from tests.fixtures import message, record
 from tests.unit.node.test_guard import LENGTH, TRAINED, Link, ask, entries, payload, reply
 
 APP = packed()

@@ -22,7 +22,7 @@ from flower_ldp.node.gates import FormatChecked
 from flower_ldp.node.report_mac import KEY_SUFFIX, MacAuthorizer, mark_key, marked, unmarked
 from flower_ldp.node.startup import named_gate
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
-from tests.messages import message, proposal, record
+from tests.fixtures import message, proposal, record
 
 MODEL = {"w": np.zeros((20, 30), dtype=np.float32)}
 TRAINED = {"w": np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30)}

@@ -35,7 +35,7 @@ from flwr.supernode.nodestate import NodeState, NodeStateFactory
 from flower_ldp.node import runtime_api
 from flower_ldp.node.flower_api import object_ids
 from flower_ldp.node.runtime_api import AppCalls
-from tests import messages
+from tests import fixtures
 
 RUN, OTHER_RUN, NODE = 7, 8, 5
 FAB = sha256(b"content").hexdigest()
@@ -78,7 +78,7 @@ class Node:
     def receive(self, run: int = RUN) -> None:
         """Do what the SuperNode does with a message, and an executor with its task."""
         content = RecordDict({"a": ConfigRecord({"n": 1})})
-        message = messages.message(content, node=NODE, message_id="")
+        message = fixtures.message(content, node=NODE, message_id="")
         message.metadata.__dict__.update(_run_id=run, _group_id="3")
         message.metadata.__dict__["_message_id"] = message.object_id
         with no_object_id_recompute():

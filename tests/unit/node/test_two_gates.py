@@ -26,7 +26,7 @@ from flower_ldp.node.app_process import GATE, PRIVATIZES, says_that_it_privatize
 from flower_ldp.node.runtime_api import AppCalls
 from flower_ldp.node.startup import Start, named_gate
 from flower_ldp.wire.proposal import PROPOSAL_KEY, REPORT_KEY, UpdateProposal
-from tests.messages import message, record
+from tests.fixtures import message, record
 
 SENT = {"w": np.zeros((20, 30), dtype=np.float32)}
 TRAINED = {"w": np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30)}

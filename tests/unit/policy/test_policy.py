@@ -30,7 +30,7 @@ from flower_ldp.policy.sections import (
     Window,
 )
 from flower_ldp.privacy import PrivacyEvent, Unit
-from tests.yaml_texts import parse_policy
+from tests.fixtures import parse_policy
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "client_policy.yaml"
 

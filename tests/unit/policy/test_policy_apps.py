@@ -8,7 +8,7 @@ import pytest
 
 from flower_ldp.errors import ConfigError
 from flower_ldp.policy import App, Policy
-from tests.yaml_texts import parse_policy
+from tests.fixtures import parse_policy
 
 DIGEST = "sha256:" + "0f" * 32
 TEXT = """\

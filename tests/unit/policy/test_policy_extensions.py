@@ -6,7 +6,7 @@ import pytest
 
 from flower_ldp.errors import ConfigError
 from tests.extension_world import NAME, policy_text
-from tests.yaml_texts import parse_policy
+from tests.fixtures import parse_policy
 
 DIGEST = "sha256:" + "0f" * 32
 TEXT = policy_text(DIGEST)

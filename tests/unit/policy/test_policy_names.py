@@ -11,7 +11,7 @@ import flower_ldp
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import MECHANISMS
 from flower_ldp.policy import Policy
-from tests.yaml_texts import parse_policy
+from tests.fixtures import parse_policy
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = Path(flower_ldp.__file__).parent

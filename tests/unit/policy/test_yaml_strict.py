@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flower_ldp.errors import ConfigError
 from flower_ldp.policy import Policy
-from tests.yaml_texts import parse_policy
+from tests.fixtures import parse_policy
 
 TEXT = """\
 data_id: ward-7

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from flower_ldp.simulation import run_in_process
 from flower_ldp.simulation.progress import RunProgress, Watcher, watching
-from tests.messages import message
+from tests.fixtures import message
 
 
 class Watch:

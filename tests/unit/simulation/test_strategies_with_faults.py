@@ -23,7 +23,7 @@ from flower_ldp.policy import load_policy
 from flower_ldp.privacy import Unit
 from flower_ldp.simulation import Fate, Faults, run_in_process
 from flower_ldp.strategies import FixedStep, GaussianStrategy, SignDSStrategy
-from tests.messages import UnrecordedPermit
+from tests.fixtures import UnrecordedPermit
 
 MODEL = ArrayRecord({"w": Array(np.zeros(1_000, dtype=np.float32))})
 NODES = 10

@@ -15,7 +15,7 @@ from flower_ldp.strategies import PartyError, RunStopped, SplitStrategy
 from flower_ldp.strategies.split_exchange import Exchange
 from flower_ldp.strategies.split_tops import Rows
 from flower_ldp.wire.embedding import ALIGN, BACKWARD, EVALUATE, FORWARD
-from tests.messages import error_reply, message, record
+from tests.fixtures import error_reply, message, record
 from tests.split_world import Everything, Side, labels, local, tables
 
 NODES, NAMES = (1, 2), ("left", "right")

@@ -34,7 +34,7 @@ from flower_ldp.wire.embedding import (
     TableTerms,
 )
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from tests.messages import UnrecordedPermit, wait_for_counts
+from tests.fixtures import UnrecordedPermit, wait_for_counts
 from tests.split_world import Side, tables
 
 CONDITIONAL = BottomModelClaim("conditional")

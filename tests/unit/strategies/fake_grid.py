@@ -8,7 +8,7 @@ import pytest
 from flwr.app import Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
-from tests.messages import message
+from tests.fixtures import message
 
 _numbers = itertools.count()
 

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import Gaussian
 from flower_ldp.strategies import Adagrad, Adam, GaussianStrategy, ServerOptimizer, Yogi
-from tests.messages import message, record
-from tests.yaml_texts import parse_config
+from tests.fixtures import message, parse_config, record
 
 Steps = list[NDArray[np.float32]]
 OURS: dict[str, Callable[..., ServerOptimizer]] = {"adam": Adam, "yogi": Yogi, "adagrad": Adagrad}

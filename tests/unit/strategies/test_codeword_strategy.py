@@ -20,8 +20,7 @@ from flower_ldp.mechanisms import Codeword, CodewordReport, Gaussian
 from flower_ldp.simulation import run_in_process
 from flower_ldp.strategies import CodewordStrategy, FixedLength, Health, Momentum
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY, UpdateProposal
-from tests.messages import error_reply, message, record
-from tests.proposals import parsed
+from tests.fixtures import error_reply, message, parsed, record
 
 MODEL = {
     "w": np.ones((10, 20), dtype=np.float32),

@@ -25,8 +25,7 @@ from flower_ldp.strategies import (
 from flower_ldp.strategies.forecast import rounds_left
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.proposal import PROPOSAL_KEY
-from tests.messages import record
-from tests.proposals import parsed
+from tests.fixtures import parsed, record
 from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
 
 MODEL = {"w": np.zeros(200, dtype=np.float32), "head": np.zeros(50, dtype=np.float32)}

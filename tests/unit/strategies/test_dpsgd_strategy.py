@@ -20,7 +20,7 @@ from flwr.serverapp.strategy import (
 )
 
 from flower_ldp.strategies import DPSGDStrategy, RunStopped
-from tests.messages import error_reply, message, record
+from tests.fixtures import error_reply, message, record
 from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
 
 MODEL = {"w": np.zeros((2, 3), dtype=np.float32), "steps": np.array(3, dtype=np.int64)}

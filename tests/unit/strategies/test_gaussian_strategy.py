@@ -19,7 +19,7 @@ from flower_ldp.mechanisms import Gaussian, SignDS
 from flower_ldp.refusals import REFUSED_PROPOSAL
 from flower_ldp.strategies import FixedStep, GaussianStrategy, Momentum, SignDSStrategy
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from tests.messages import error_reply, message, record
+from tests.fixtures import error_reply, message, record
 
 pytestmark = pytest.mark.usefixtures("simulation_policy")
 

@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import FedAvg
 from flower_ldp.mechanisms import Codeword, Laplace
 from flower_ldp.strategies import CodewordStrategy, Health, LaplaceEvalStrategy, RunStopped
 from flower_ldp.strategies.replies import ReplyValidator
-from tests.messages import record
+from tests.fixtures import record
 
 MODEL = record({"w": np.zeros(200, dtype=np.float32)})
 

@@ -22,7 +22,7 @@ from flower_ldp.strategies import (
     Yogi,
 )
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
-from tests.messages import message, record
+from tests.fixtures import message, record
 from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
 
 SELECTION = SignDS(epsilon=20.0, k=0.2)

@@ -37,8 +37,7 @@ from flower_ldp.strategies import (
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.layout import ModelLayout, Part
 from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
-from tests.messages import UnrecordedPermit, context, message, record
-from tests.proposals import signds_proposal
+from tests.fixtures import UnrecordedPermit, context, message, record, signds_proposal
 
 MODEL = {
     "trunk.weight": np.random.default_rng(0).normal(size=(7, 11)).astype(np.float32),

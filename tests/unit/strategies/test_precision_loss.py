@@ -15,8 +15,7 @@ from flower_ldp.strategies import CodewordStrategy, FixedLength
 from flower_ldp.strategies.training import precision_loss
 from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from tests.messages import message, record
-from tests.proposals import parsed
+from tests.fixtures import message, parsed, record
 from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
 
 

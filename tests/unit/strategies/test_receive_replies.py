@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from flower_ldp.strategies import GridExchange, grid_with_deadlines
 from flower_ldp.strategies.deadlines import GROUPS, send_and_receive
-from tests.messages import message
+from tests.fixtures import message
 
 
 class ManyNodes:

@@ -22,7 +22,7 @@ from flower_ldp.strategies import (
     SignDSStrategy,
     grid_with_deadlines,
 )
-from tests.messages import message, record
+from tests.fixtures import message, record
 
 
 class Clock:

@@ -15,7 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 from flower_ldp.clients import LdpMod, Release
 from flower_ldp.simulation import run_in_process
 from flower_ldp.wire.layout import named_by, perhaps_statistics, running_statistics
-from tests.messages import record
+from tests.fixtures import record
 from tests.unit.strategies.test_parts import EVERY_KIND, Make
 
 Arrays = dict[str, Any]

@@ -26,8 +26,7 @@ from flower_ldp.privacy import Unit
 from flower_ldp.strategies import FixedLength, FixedStep, LearnedStep, Momentum, SignDSStrategy
 from flower_ldp.strategies import training as strategy_module
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from tests.messages import context, error_reply, message, record
-from tests.proposals import parsed
+from tests.fixtures import context, error_reply, message, parsed, record
 
 MODEL = {
     "a": np.ones((20, 30), dtype=np.float32),

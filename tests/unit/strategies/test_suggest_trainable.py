@@ -25,7 +25,7 @@ from flower_ldp.strategies import (
 from flower_ldp.strategies.forecast import suggest_trainable
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.layout import ModelLayout, Part
-from tests.messages import record
+from tests.fixtures import record
 from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
 
 SHAPES: dict[str, tuple[int, ...]] = {

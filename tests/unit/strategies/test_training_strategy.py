@@ -27,8 +27,7 @@ from flower_ldp.strategies.replies import ReplyValidator
 from flower_ldp.strategies.rounds import TrainingRound
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from tests.messages import error_reply, message, record
-from tests.proposals import signds_proposal
+from tests.fixtures import error_reply, message, record, signds_proposal
 
 MODEL = {"w": np.ones((2, 2), dtype=np.float32), "steps": np.array(3, dtype=np.int64)}
 DIMENSION = 4

@@ -18,7 +18,7 @@ from flower_ldp.clients import DPSGDRelease, LdpMod
 from flower_ldp.training import private_training
 from flower_ldp.training.gradients import RowModel
 from flower_ldp.training.rows import Rows
-from tests.messages import context, message, record
+from tests.fixtures import context, message, record
 
 #: Enough noise for (8, 1e-2) in 2 rounds of 3 steps at full rate.
 NOISE = 2.1

@@ -27,7 +27,7 @@ from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.mechanisms import ExampleMean
 from flower_ldp.simulation import run_in_process
 from flower_ldp.training import private_accuracy
-from tests.messages import message, record, wait_for_counts
+from tests.fixtures import message, record, wait_for_counts
 from tests.unit.training.gated import Site
 
 POLICY = """

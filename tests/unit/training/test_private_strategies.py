@@ -22,7 +22,7 @@ from flower_ldp.clients import DPSGDRelease
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.simulation import run_in_process
 from flower_ldp.wire.training_plan import plan_fields
-from tests.messages import record
+from tests.fixtures import record
 from tests.unit.training.gated import MODEL, Site
 
 CLIENTS, ROUNDS = 3, 2

@@ -26,7 +26,7 @@ from flower_ldp.clients import DPSGDRelease, LdpMod, Rehearsal
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.training import private
 from flower_ldp.wire.training_plan import plan_fields
-from tests.messages import message, record, wait_for_counts
+from tests.fixtures import message, record, wait_for_counts
 from tests.unit.training.gated import (
     LIKE,
     MODEL,

@@ -11,7 +11,7 @@ from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import Gaussian
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.wire.proposal import UpdateProposal
-from tests.proposals import parsed
+from tests.fixtures import parsed
 
 MECHANISM = Gaussian(8.0, 1e-6, 0.5)
 FIELDS = UpdateProposal(MECHANISM).to_fields()

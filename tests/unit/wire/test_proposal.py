@@ -13,7 +13,7 @@ from flower_ldp.mechanisms import MagRR, SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.wire.proposal import UpdateProposal
-from tests.proposals import parsed, signds_proposal
+from tests.fixtures import parsed, signds_proposal
 
 PLAIN = signds_proposal(SignDS(epsilon=7.0, k=0.2))
 WITH_BIT = signds_proposal(SignDS(7.0, 0.2, 0.7, 12), 1.0, 0.03125)

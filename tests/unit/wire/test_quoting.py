@@ -22,7 +22,7 @@ from flower_ldp.errors import (
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.wire.embedding import EmbeddingProposal, TableTerms
 from flower_ldp.wire.evaluation import EvalProposal
-from tests.proposals import parsed, signds_proposal
+from tests.fixtures import parsed, signds_proposal
 
 
 # Made where they are needed: each process collects all tests, and keeps what parameters hold.

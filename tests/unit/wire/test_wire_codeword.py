@@ -10,7 +10,7 @@ from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import Codeword, CodewordReport
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.wire.proposal import UpdateProposal
-from tests.proposals import parsed
+from tests.fixtures import parsed
 
 MECHANISM = Codeword(8.0, 5, 3, 2**63 - 1)
 FIELDS = UpdateProposal(MECHANISM).to_fields()

@@ -1,0 +1,203 @@
+"""What many tests need: messages outside a run, proposals, policies, ledgers and a site."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Error,
+    Message,
+    Metadata,
+    RecordDict,
+)
+from numpy.typing import NDArray
+
+from flower_ldp.accounting import Charge, Ledger
+from flower_ldp.config import LabelDPConfig, SplitConfig, TrainConfig
+from flower_ldp.config.encrypt import FORMAT
+from flower_ldp.config.labels import LABEL_FORMAT, SPLIT_FORMAT
+from flower_ldp.mechanisms import Codeword, Gaussian, SignDS
+from flower_ldp.mechanisms.signds_round import SignDSRound
+from flower_ldp.policy import Policy, files
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY, UpdateProposal
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def record(arrays: Arrays) -> ArrayRecord:
+    return ArrayRecord({name: Array(array) for name, array in arrays.items()})
+
+
+def metadata(
+    node: int = 7, *, kind: str = "train", message_id: str = "m-1", reply: bool = False
+) -> Metadata:
+    source, target = (node, 1) if reply else (1, node)
+    return Metadata(
+        run_id=3,
+        message_id=message_id,
+        src_node_id=source,
+        dst_node_id=target,
+        reply_to_message_id="m-0" if reply else "",
+        group_id="1",
+        created_at=time.time(),
+        ttl=3600.0,
+        message_type=kind,
+    )
+
+
+def message(content: RecordDict, **where: Any) -> Message:
+    make = cast(Callable[..., Message], Message)
+    return make(content=content, metadata=metadata(**where))
+
+
+def error_reply(reason: str, node: int = 7) -> Message:
+    make = cast(Callable[..., Message], Message)
+    return make(error=Error(code=1, reason=reason), metadata=metadata(node, reply=True))
+
+
+def proposal(
+    arrays: Arrays, selection: SignDS, magnitude: tuple[float, float] | None = None
+) -> RecordDict:
+    fields = signds_proposal(selection, *(magnitude or (None, None))).to_fields()
+    return RecordDict({"arrays": record(arrays), PROPOSAL_KEY: ConfigRecord({**fields})})
+
+
+def context() -> Context:
+    return Context(
+        run_id=3,
+        node_id=7,
+        node_config={"partition-id": 0, "num-partitions": 1},
+        state=RecordDict(),
+        run_config={},
+    )
+
+
+def wait_for_counts() -> None:
+    """Wait until what was late has been counted."""
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join()
+
+
+@dataclass
+class UnrecordedPermit:
+    """Leave to send a report, for tests in which nothing is charged or kept; its own timing."""
+
+    stored: bytes | None = None
+    is_simulation: bool = False
+    answer_after: float | None = None
+    failures: int = 0
+    examples: None = None
+    granted: None = None
+    prepared: None = None
+
+    @property
+    def timing(self) -> UnrecordedPermit:
+        return self
+
+    def failed(self) -> None:
+        """Count."""
+        self.failures += 1
+
+    def keep(self, report: bytes, last: bool) -> None:
+        """Keep nothing."""
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+KNOWN = {kind.name: kind.of_parameters for kind in (SignDSRound, Codeword, Gaussian)}
+
+
+def parsed(fields: Mapping[str, object]) -> UpdateProposal[Any]:
+    """Return the proposal of any mechanism that fields state."""
+    return UpdateProposal.from_fields(fields, KNOWN)
+
+
+def signds_proposal(
+    selection: SignDS,
+    magnitude_epsilon: float | None = None,
+    magnitude_threshold: float | None = None,
+    health_epsilon: float | None = None,
+) -> UpdateProposal[SignDSRound]:
+    asked = SignDSRound(selection, magnitude_epsilon, magnitude_threshold)
+    return UpdateProposal(asked, health_epsilon)
+
+
+def parse_config(text: str, source: str = "<text>") -> TrainConfig:
+    return FORMAT.parse(text, source=source)
+
+
+def parse_label_config(text: str, source: str = "<text>") -> LabelDPConfig:
+    return LABEL_FORMAT.parse(text, source=source).label_dp
+
+
+def parse_split_config(text: str, source: str = "<text>") -> SplitConfig:
+    return SPLIT_FORMAT.parse(text, source=source)
+
+
+def parse_policy(text: str, source: str = "<text>") -> Policy:
+    return files.FORMAT.parse(text, source=source)
+
+
+def policy_text(messages: str, *, mode: str = "deployment", life: float = 100.0) -> str:
+    """Return a policy file: kinds of messages as YAML on one line, and a client's budget."""
+    return f"""
+data_id: ward-7
+ledger: ledger.sqlite
+mode: {mode}
+messages: {messages}
+budgets: {{client: {{life: {{epsilon: {life}}}}}}}
+"""
+
+
+def make_site(folder: Path, policy: str) -> Context:
+    """Write a policy and an empty ledger, and return the context of their node."""
+    (folder / "policy.yaml").write_text(policy)
+    Ledger.open(folder / "ledger.sqlite", create=True).close()
+    return Context(3, 7, {"ldp-policy": str(folder / "policy.yaml")}, RecordDict(), {})
+
+
+def not_called(one: Message, _: Context) -> Message:
+    """Be an app that must not be asked."""
+    raise AssertionError("the app was called")
+
+
+def payload(reply: Message) -> bytes:
+    """Return the bytes of a report."""
+    report = reply.content.config_records[REPORT_KEY][PAYLOAD_KEY]
+    assert isinstance(report, bytes)
+    return report
+
+
+def charge(message: object = 0, epsilon: float = 0.1, **fields: object) -> Charge:
+    given = {
+        "data_id": "ward-7",
+        "run_id": 2**64 - 1,
+        "message_id": str(message),
+        "message_type": "train",
+        "fingerprint": b"request",
+        "events": (PrivacyEvent("signds", epsilon),),
+        **fields,
+    }
+    return Charge(**given)  # type: ignore[arg-type]
+
+
+class Clock:
+    """A clock that tests set."""
+
+    def __init__(self) -> None:
+        self.seconds = 1_700_000_000.0
+
+    def __call__(self) -> int:
+        return int(self.seconds * 10**9)
