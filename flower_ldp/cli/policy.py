@@ -167,7 +167,7 @@ def ledger_of(policy: Policy, report: Report) -> None:
     # As a client opens it: owner, rights, version and content are checked.
     place = policy.anchor
     anchor = None if place is None else anchor_of(place.file, place.command)
-    with Ledger.open(path, anchor=anchor) as ledger:
+    with Ledger.open(path, durable=not policy.is_simulation, anchor=anchor) as ledger:
         entries = ledger.mark().entries
         _limits(ledger, policy, report)
     report.tell(*keyed("ledger", entries=entries))

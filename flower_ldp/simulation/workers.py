@@ -236,7 +236,8 @@ class Spawning:
             target=_serve_by_name, args=(theirs, self._name, self._plan), daemon=True
         )
         process.start()
-        theirs.close()
+        # A process that the app forks may hold the other end after the worker has died.
+        threading.Thread(target=_cut_after, args=(process, theirs), daemon=True).start()
         self._processes.append(process)
         return ours
 
@@ -368,11 +369,19 @@ def _nurse(
             shutil.rmtree(plan.folder, ignore_errors=True)
 
 
+def _cut_after(process: BaseProcess, connection: Connection) -> None:
+    """End a worker's connection when the worker has ended."""
+    with contextlib.suppress(ValueError):  # closed with the run
+        process.join()
+    _cut(connection)
+
+
 def _cut(connection: Connection) -> None:
     """End a connection for all who hold an end of it."""
-    end = socket.socket(fileno=os.dup(connection.fileno()))
-    with connection, end, contextlib.suppress(OSError):
-        end.shutdown(socket.SHUT_RDWR)
+    with connection, contextlib.suppress(OSError):
+        if sys.platform != "win32":  # where nothing forks, and a connection is no socket
+            with socket.socket(fileno=os.dup(connection.fileno())) as end:
+                end.shutdown(socket.SHUT_RDWR)
 
 
 def _serve_copy(

@@ -223,6 +223,29 @@ def test_workers_that_are_spawned_find_the_app_by_its_name() -> None:
     assert found == {0: 1, 1: 1, 2: 1}
 
 
+def _die_beside_a_copy(_: Message, __: Context) -> int:
+    if not os.fork():
+        time.sleep(20)  # and holds the connection meanwhile
+        os._exit(0)
+    os._exit(3)
+
+
+dying = client(_die_beside_a_copy)
+
+
+def test_a_worker_that_was_spawned_and_died_is_noticed_while_a_copy_of_it_lives() -> None:
+    begun = time.monotonic()
+    found = asked(
+        dying,
+        lambda grid: numbers(grid.send_and_receive(messages(grid.get_node_ids()))),
+        1,
+        workers=2,
+        start="spawn",
+    )
+    assert found == {0: "error 8"}
+    assert time.monotonic() - begun < 15.0
+
+
 def test_a_worker_that_is_spawned_needs_an_app_with_a_name() -> None:
     with pytest.raises(ValueError, match="top level of a module"):
         asked(client(count_calls), lambda grid: None, 1, workers=2, start="spawn")
