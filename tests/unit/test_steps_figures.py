@@ -1,4 +1,4 @@
-"""What docs/steps.md says of steps without tuning is what was measured.
+"""What the pages say of steps without tuning is what was measured.
 
 ``python -m tests.unit.test_steps_figures`` writes the measured rows into the table.
 """
@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "steps.md"
+TABLE = ROOT / "benchmarks" / "README.md"
 RESULTS = json.loads((ROOT / "benchmarks" / "results" / "steps.json").read_text())
 CELLS: list[dict[str, Any]] = RESULTS["summary"]
 HEAD = (
@@ -45,7 +46,7 @@ def table() -> str:
 
 
 def test_the_table_is_that_of_the_results() -> None:
-    text = PAGE.read_text(encoding="utf-8")
+    text = TABLE.read_text(encoding="utf-8")
     (shown,) = re.findall(r"<!-- steps -->\n\n(.*?)\n\n<!-- end -->", text, flags=re.DOTALL)
     assert shown == table(), "run python -m tests.unit.test_steps_figures"
 
@@ -78,10 +79,10 @@ def test_a_mean_is_that_of_the_runs(cell: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    text = PAGE.read_text(encoding="utf-8")
+    text = TABLE.read_text(encoding="utf-8")
     written = f"<!-- steps -->\n\n{table()}\n\n<!-- end -->"
     found = re.sub(r"<!-- steps -->.*?<!-- end -->", lambda _: written, text, flags=re.DOTALL)
-    PAGE.write_text(found, encoding="utf-8")
+    TABLE.write_text(found, encoding="utf-8")
 
 
 if __name__ == "__main__":
