@@ -1,45 +1,32 @@
-r"""What every mechanism offers: a randomizer and its price.
+r"""What every mechanism offers: a randomizer, its price, and the value of its reports.
 
-A mechanism is a frozen dataclass of public parameters. Its ``randomize`` is the only
-place where private data and noise meet; ``events`` states the cost of one release
-without asking an accountant; where the output space is finite, ``log_prob`` gives the
-exact law of the sampler, so that privacy is tested by enumeration and not by faith.
+A mechanism is a frozen dataclass of public parameters. ``randomize`` alone combines private data
+and noise. ``events`` states the cost of a release. ``log_prob`` is the exact law of the sampler
+where the output space is finite, so that tests enumerate it. ``estimate`` is the server's half and
+sees reports only.
 
-``randomize`` answers **every** value, since a refusal that depends on a private value is an
-outcome that no epsilon counts. What cannot be read (NaN, another shape or dtype, a category that
-there is not) is answered by the mechanism's *neutral law*, which each module states: a mixture
-of its laws for valid values, so the same epsilon holds (:mod:`flower_ldp.mechanisms.inputs`).
-None is never a valid value, so ``randomize(None, rng)`` is a neutral report and
-``log_prob(report, None)`` the neutral law. Where a value's public shape is not among the
-parameters (an update's dimension, the number of records), it is a further argument; without it the
-shape of the value is taken for public. What is public (parameters, a dimension, a prior, a
-report) is not private, and raises ValueError where it is wrong.
+**Invalid input.** ``randomize`` answers every value: a refusal that depends on a private value is
+an outcome that no epsilon covers. An unreadable value (NaN, another shape or dtype, an unknown
+category) gets the mechanism's *neutral law*, a mixture of its laws for valid values, so the same
+epsilon holds (:mod:`flower_ldp.mechanisms.inputs`). ``randomize(None, rng)`` is a neutral report
+and ``log_prob(report, None)`` the neutral law. A public shape (dimension, number of records) is a
+further argument; without it the value's own shape counts as public. A wrong public argument raises
+ValueError.
 
-The server's half is called ``estimate``, and it sees reports only.
+**Efficiency.** The sum of N reports of clients that agree has with their direction the cosine
 
-What a mechanism that randomizes a whole update offers: its law, its bytes, its parameters.
+.. math:: \cos = \sqrt{\frac{x}{1 + x}}, \qquad x = \frac{N e}{d}
 
-One class is all that proposals, releases and strategies know of a mechanism. Its public parameters
-are the fields of a frozen dataclass; a proposal states them under these names.
+for an efficiency e of one report and d weights. This holds for a round and for the sum of all
+steps of a run. Clients that differ have less, by the share that they have in common.
 
-What sums of private reports are worth: how far they point along what clients have in common.
+**Verdict.** :data:`GOOD_COSINE` and :data:`POOR_COSINE` come from runs on MNIST with 1,000 clients
+that are asked once each and a linear head of 2,010 weights (96.3 % without privacy): cosines of
+.89, .73, .48 and .27 gave 93, 88, 72 and 40 %.
 
-**Efficiency.** The sum of N reports of clients that agree has with their direction about the cosine
-
-.. math:: \cos = \sqrt{\frac{x}{1 + x}}, \qquad x = \frac{N e}{d},
-
-e being the *efficiency* of a report, the number of weights whose noise it outweighs, and d the
-number of weights. It holds for a round and for a run, whose steps all together are the sum of all
-its reports. Clients that differ have less, by the share that they have in common.
-
-**Verdict.** :data:`GOOD_COSINE` and :data:`POOR_COSINE` are drawn from runs on MNIST, 1,000 clients
-that are asked once each, a linear head of 2,010 weights, which has 96.3 % without privacy: cosines
-of .89, .73, .48 and .27 gave 93, 88, 72 and 40 %; .66 with 10,000 clients at an epsilon of 1 gave
-64 %; and LeNet-5 with 100 clients at 8, whose cosine is .11, learns nothing.
-
-**Noise.** Reports that say nothing of an update are uniform, and the square length of their sum has
-a known mean and variance (:class:`NullDistribution`). So the sum itself tells whether it is more
-than noise, at no cost in privacy: it is post-processing.
+**Noise.** Reports that are independent of the updates are uniform, and the square length of their
+sum has a known mean and variance (:class:`NullDistribution`). The sum therefore shows by itself
+whether it is more than noise; this is post-processing.
 """
 
 from __future__ import annotations
@@ -88,7 +75,7 @@ class Mechanism(Checked, ABC, Generic[ValueT, ReportT]):
 
 @dataclass(frozen=True)
 class Contrast:
-    """Two inputs of an audit, and the statistic that tells their reports apart.
+    """Two inputs of an audit, and the statistic that distinguishes their reports.
 
     Parameters
     ----------
@@ -97,7 +84,7 @@ class Contrast:
     pair : tuple of two values
         Neighbouring inputs.
     statistic : callable
-        Reports to scores: a sequence to as many numbers.
+        Maps a sequence of reports to as many scores.
     label : str
         What a score is.
     """
@@ -111,9 +98,9 @@ class Contrast:
     def exact(
         cls, check: str, pair: tuple[Any, Any], log_prob: Callable[[Any, Any], float]
     ) -> Contrast:
-        """Return a contrast by the exact logarithm of reports' ratio of probabilities.
+        """Return a contrast by the exact log-ratio of the reports' probabilities.
 
-        Each report is looked up once. One that the law refuses is an outcome by itself.
+        A report that the law refuses is an outcome by itself.
         """
         known: dict[object, float] = {}
 
@@ -143,7 +130,11 @@ Parameter = int | float | str
 
 
 class UpdateMechanism(Mechanism[object, Any]):
-    """A randomizer of updates, with the bytes of its reports; the base of frozen dataclasses."""
+    """A randomizer of updates, with the bytes of its reports; the base of frozen dataclasses.
+
+    The fields are the public parameters that a proposal states. Proposals, releases and strategies
+    know nothing else of a mechanism.
+    """
 
     #: Parameters that a proposal leaves out where they have their default.
     left_out: ClassVar[frozenset[str]] = frozenset()
@@ -165,10 +156,10 @@ class UpdateMechanism(Mechanism[object, Any]):
         """
 
     def audit_pairs(self, dimension: int) -> tuple[Contrast, ...]:
-        """Return what an audit tries: updates that are far apart, with what tells them apart.
+        """Return the contrasts of an audit.
 
         By default an update without equal entries against its negative, and against zeros. A
-        mechanism whose law separates others more, or knows a quicker score, has its own.
+        mechanism overrides this if its law separates others more, or if a quicker score exists.
         """
         slope = np.sqrt(np.arange(1.0, dimension + 1.0)).astype(np.float32)
         pairs = {"opposite directions": (slope, -slope), "zeros": (np.zeros_like(slope), slope)}
@@ -205,20 +196,11 @@ class UpdateMechanism(Mechanism[object, Any]):
         """
 
     def check_length(self, data: bytes, dimension: int) -> None:
-        """Raise WireError unless bytes have the version and the length of a report.
-
-        Raises
-        ------
-        WireError
-            ``"version"`` or ``"length"``.
-        """
+        """Raise WireError ``"version"`` or ``"length"`` unless bytes have those of a report."""
         check_report_length(data, self.report_length(dimension))
 
     def total(self, reports: Iterable[Any], dimension: int) -> NDArray[Any]:
-        """Return the sum of decoded reports, shape (d,); of none it is zeros.
-
-        Reports are added as they come, so that any number of them needs no more memory.
-        """
+        """Return the sum of decoded reports, shape (d,); zeros for none."""
         found = np.zeros(dimension)
         for report in reports:
             found += report
@@ -271,7 +253,7 @@ def check_report_length(data: bytes, expected: int) -> None:
 
 
 def typed(given: Mapping[str, object], name: str, kind: type[Any]) -> Any:
-    """Return a parameter of the very type; raise WireError if it is of another.
+    """Return a parameter of exactly this type; raise WireError otherwise.
 
     A bool is no integer here. A float may be of a subclass, as numpy's is.
     """
@@ -314,9 +296,9 @@ class Verdict(Enum):
 class NullDistribution:
     r"""The square length of a sum of uniform reports, whose products are uncorrelated.
 
-    With N reports :math:`e_i` of square length l the sum S has
-    :math:`|S|^2 = N l + \sum_{i \ne j} \langle e_i, e_j \rangle`. The products have mean 0,
-    since signs are fair, and mean square q. Pairs are uncorrelated, so
+    With N reports :math:`e_i` of square length l the sum S has :math:`|S|^2 = N l + \sum_{i \ne j}
+    \langle e_i, e_j \rangle`. The products have mean 0, since signs are fair, and mean square q.
+    Pairs are uncorrelated, hence
 
     .. math:: E|S|^2 = N l, \qquad Var |S|^2 = 2 N (N - 1) q + N\,Var |e|^2.
 
@@ -325,11 +307,11 @@ class NullDistribution:
     square_length : float
         l, of one report.
     square_product : float
-        q, mean square of the inner product of two.
+        q, mean square of the inner product of two reports.
     along : float
-        Share of the square of a mean report that lies along the update; the rest leans away.
+        Share of a mean report's square that lies along the update.
     square_spread : float
-        Variance of a report's square length; 0 where all are as long.
+        Variance of a report's square length.
     """
 
     square_length: float
@@ -344,9 +326,9 @@ class NullDistribution:
         return self.along * spread / self.square_length
 
     def signal(self, square_of_sum: float, reports: int) -> float:
-        """Return an estimate of x: what the sum has beyond noise, along the update, over the noise.
+        """Return an unbiased estimate of x, the sum's signal over its noise along the update.
 
-        Unbiased, so it may be negative; of clients that differ it is that of what they share.
+        It may be negative. For clients that differ it covers what they share.
 
         Parameters
         ----------
@@ -358,34 +340,34 @@ class NullDistribution:
         return self.along * self.beyond(square_of_sum, reports)
 
     def beyond(self, square_of_sum: float, reports: int) -> float:
-        """Return what the square of a sum has beyond noise, over the noise, along or not."""
+        """Return the square of a sum beyond noise, over the noise, in all directions."""
         return square_of_sum / (reports * self.square_length) - 1.0
 
 
 class UpdatePlan(ABC):
-    """What a mechanism's plan for one dimension says of sums of its reports."""
+    """A mechanism's plan for one dimension, and the expected quality of sums of its reports."""
 
     #: d, entries of the update.
     dimension: int
 
     @property
     def summary(self) -> str:
-        """What was chosen for the dimension, in words; empty where nothing was."""
+        """The choice for the dimension, in words; empty if nothing was chosen."""
         return ""
 
     @property
     @abstractmethod
     def efficiency(self) -> float:
-        """How many weights' worth a report is."""
+        """Number of weights whose noise one report outweighs."""
 
     @property
     @abstractmethod
     def null_distribution(self) -> NullDistribution:
-        """The law of a sum of reports that say nothing."""
+        """Law of a sum of reports that are independent of the updates."""
 
     @property
     def bias(self) -> float:
-        """What reports of a whole run lean away, in square length over what lies along."""
+        """Square of a whole run's reports across the update, over that along it."""
         return 0.0
 
     def cosine_of_sum(self, reports: int) -> float:
@@ -399,7 +381,7 @@ def signal_of(cosine: float) -> float:
 
 
 def cosine_of(signal: float, bias: float = 0.0) -> float:
-    """Return the cosine that a signal x has, sqrt(x / (1 + x)) if it leans nowhere; 0 for none."""
+    """Return the cosine of a signal x, sqrt(x / (1 + x)) without bias; 0 for none."""
     signal = max(signal, 0.0)
     return math.sqrt(signal / (1.0 + signal * (1.0 + bias)))
 

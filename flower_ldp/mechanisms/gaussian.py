@@ -1,49 +1,48 @@
 r"""The Gaussian mechanism on a whole update: clip, add normal noise, round to a grid.
 
-**Mechanism.** An update u with d entries is put on a fine grid inside the ball of radius C: it
-is scaled by min(1, C / ||u||), divided by the grid's step and rounded towards zero, so that
-the integer vector x has :math:`\|x\|_2 \le R` *in exact integer arithmetic*. Then
+An update u with d entries is scaled by min(1, C / ||u||), divided by the grid's step and rounded
+towards zero, so that the integer vector x has :math:`\|x\|_2 \le R` in exact integer arithmetic.
+The report is
 
 .. math:: y_i = \left\lfloor \frac{x_i + \lfloor 2^{33} Z_i \rfloor}{2^{31}}
-          + \tfrac12 \right\rfloor,
+          + \tfrac12 \right\rfloor
 
-with :math:`Z_i` independent standard normal: one byte for an entry, on a grid of a quarter of
-the noise's standard deviation. As x is whole, y is a function of :math:`x + 2^{33} Z`.
+with independent standard normal :math:`Z_i`: one byte an entry, on a grid of a quarter of the
+noise's standard deviation.
 
-**Theorem.** Any two updates are neighbours. Their x lie in one ball, at most 2R apart, so y is
-what is made of the Gaussian mechanism with a shift of at most :math:`\mu = 2R / 2^{33}`, and
-one release is (epsilon, delta)-LDP for every pair on the curve of
-:mod:`~flower_ldp.mechanisms.gaussian` (Balle and Wang 2018, Theorem 8, and post-processing).
-There is no term for rounding: x is rounded before the ball is checked, and y after the noise.
-The sampler is within total variation 2^-240 of the law for each entry, which adds at most
-:math:`(1 + e^\epsilon)\, d\, 2^{-240}` to delta; R is chosen with that taken off.
+**Relation**: any two updates of one client.
 
-**Invalid input.** An update that holds a value that is not finite, or is no vector of the agreed
-length, counts as an update of zeros, which is one of the updates that the theorem speaks of.
+**Unit**: client.
 
-**Estimate.** The mean of y over clients times the grid's step is an unbiased estimate of the mean
-clipped update (rounding after noise that is four steps wide has a bias below 1e-100), with a
-standard deviation of :attr:`Gaussian.deviation` over the root of the number of clients.
+**Guarantee**: (epsilon, delta)-LDP for every pair on the curve of :func:`gaussian_delta`.
 
-**Bytes.** A report of d entries is 1 + d bytes: the version, 1, then one signed byte an entry.
-Every byte string of that length within the mechanism's range is a report of its own. A report that
-is longer, as a vector, than an honest one is with a chance of e^-64 is refused.
+**Proof**: all x lie in one ball, at most 2R apart. As x is whole, y is a function of
+:math:`x + 2^{33} Z`: post-processing of the Gaussian mechanism with a shift of at most
+:math:`\mu = 2R / 2^{33}` (Balle and Wang 2018, Theorem 8). Rounding adds no term: x is rounded
+before the ball is checked, and y after the noise.
 
-What normal noise guarantees, exactly: the curve of delta over epsilon, and its inverse.
+**Exactness**: the sampler is within total variation 2^-240 of the law for each entry, which adds
+at most :math:`(1 + e^\epsilon)\, d\, 2^{-240}` to delta; R is chosen with that taken off.
 
-Two inputs whose distance is :math:`\mu` standard deviations of the noise are told apart with
+**Invalid input**: an update with a value that is not finite, or of another shape, counts as zeros.
+
+**Estimate**: the mean of y times the grid's step is an unbiased estimate of the mean clipped update
+(rounding after noise four steps wide has a bias below 1e-100). Its standard deviation is
+:attr:`Gaussian.deviation` over the root of the number of clients.
+
+**Bytes**: the version, 1, then one signed byte an entry. A report that is longer, as a vector, than
+an honest one is with a chance of e^-64 is refused.
+
+**The curve.** Two inputs at a distance of :math:`\mu` standard deviations have exactly
 
 .. math:: \delta(\epsilon) = \Phi\left(\frac{\mu}{2} - \frac{\epsilon}{\mu}\right)
           - e^\epsilon\, \Phi\left(-\frac{\mu}{2} - \frac{\epsilon}{\mu}\right)
 
-and no less, in any number of dimensions (Balle and Wang, "Improving the Gaussian Mechanism
-for Differential Privacy", 2018, Theorem 8). Delta grows with mu.
+in any number of dimensions. The textbook's :math:`\sigma = \Delta\sqrt{2
+\ln(1.25/\delta)}/\epsilon` holds for :math:`\epsilon < 1` only (Dwork and Roth 2014, Theorem A.1):
+at epsilon 50 its sigma for delta 1e-5 has delta 0.586. Nothing here uses it.
 
-The textbook's :math:`\sigma = \Delta\sqrt{2 \ln(1.25/\delta)}/\epsilon` is a theorem for
-:math:`\epsilon < 1` only (Dwork and Roth 2014, Theorem A.1). At epsilon 50, a sigma computed so
-for delta 1e-5 has delta 0.586, and one for delta 0.01 has 0.9999994. Nothing here uses it.
-
-What sums of clipped and noised updates are worth.
+**Source**: Balle and Wang, "Improving the Gaussian Mechanism for Differential Privacy", 2018.
 """
 
 from __future__ import annotations
@@ -83,8 +82,8 @@ class Gaussian(base.UpdateMechanism):
     epsilon : float
         Per release, per client; in [0.001, 100].
     delta : float
-        Per release, per client; in [1e-18, 0.5]. It is the probability with which epsilon
-        may fail: choose it far below one over the number of clients.
+        Per release, per client; in [1e-18, 0.5]. The probability with which epsilon may fail:
+        choose it far below one over the number of clients.
     clip_norm : float
         C: longer updates are scaled to this length; in [1e-30, 1e30].
 
@@ -166,12 +165,11 @@ class Gaussian(base.UpdateMechanism):
         Parameters
         ----------
         value : ndarray of floats, shape (d,)
-            The update; any length, zero included. Counts as zeros if it is not finite or no
-            such vector.
+            The update; counts as zeros if it is not finite or has another shape.
         rng : RandomSource
             Source of the noise.
         dimension : int, optional
-            d, public. By default as many entries as there are.
+            d, public. By default the number of entries.
 
         Returns
         -------
@@ -191,13 +189,7 @@ class Gaussian(base.UpdateMechanism):
         return noisy.astype(np.int8)
 
     def clipped(self, value: object, dimension: int | None = None) -> Ints:
-        """Return x: the update on the fine grid, of exact length R at most. **Private**.
-
-        Raises
-        ------
-        ValueError
-            As :meth:`randomize`.
-        """
+        """Return x: the update on the fine grid, of exact length R at most. **Private**."""
         return self._read(value, dimension)[0]
 
     @np.errstate(all="ignore")
@@ -280,7 +272,7 @@ class Gaussian(base.UpdateMechanism):
         total : ndarray of int64, shape (d,)
             Sum of the reports.
         reports : int
-            How many; at least 1.
+            How many.
 
         Raises
         ------
@@ -368,10 +360,9 @@ def largest_shift(epsilon: float, delta: float) -> float:
 
 
 def classical_deviation(epsilon: float, delta: float) -> float:
-    """Return sqrt(2 ln(1.25 / delta)) / epsilon: valid below epsilon 1 only, and not used.
+    """Return sqrt(2 ln(1.25 / delta)) / epsilon, valid below epsilon 1 only; for comparison.
 
-    It stands here to be compared with ``1 / largest_shift(epsilon, delta)``: both are
-    standard deviations for inputs at distance 1.
+    Compare it with ``1 / largest_shift(epsilon, delta)``: both are for inputs at distance 1.
     """
     return math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
 
@@ -380,8 +371,8 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
     r"""Return the epsilon of a normal shift by ``shift`` standard deviations, however large.
 
     With :math:`\epsilon = \mu (a + \mu / 2)` the curve is
-    :math:`\delta = \Phi(-a) - \varphi(a)\, M(a + \mu)`, where M is Mills' ratio
-    :math:`\Phi(-x) / \varphi(x)`. Nothing in it overflows, and :math:`a` is found by bisection.
+    :math:`\delta = \Phi(-a) - \varphi(a)\, M(a + \mu)` with Mills' ratio M
+    (:math:`\Phi(-x) / \varphi(x)`). Nothing in it overflows; :math:`a` is found by bisection.
 
     Parameters
     ----------
@@ -394,8 +385,8 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
     -------
     float
         Not below the true one, and at most two parts in a million of delta above it; zero where
-        delta alone covers the shift. Of shifts below 1e-7 it is that of 1e-7; of shifts from 1e6
-        on it is a part in 10^15 larger, which covers its own roundings.
+        delta alone covers the shift. Shifts below 1e-7 count as 1e-7. From 1e6 on the result is a
+        part in 10^15 larger, which covers its roundings.
 
     Raises
     ------
@@ -435,16 +426,16 @@ def _mills(x: float) -> float:
 
 @dataclass(frozen=True)
 class GaussianPlan(base.UpdatePlan):
-    """What a sum of noised updates is worth for one dimension, if each is as long as C.
+    """The value of a sum of noised updates for one dimension, if each is as long as C.
 
-    Shorter updates have less. Nothing leans away: changing updates average all roundings out.
+    Shorter updates have less. There is no bias: roundings of changing updates average out.
 
     Parameters
     ----------
     dimension : int
         d.
     noise_per_step : float
-        Square of the deviation of an entry's noise, in units of a report.
+        Variance of an entry's noise, in units of a report.
     length : float
         C over the noise's deviation.
     """
@@ -455,11 +446,11 @@ class GaussianPlan(base.UpdatePlan):
 
     @property
     def efficiency(self) -> float:
-        """How many weights' worth a report is."""
+        """Number of weights whose noise one report outweighs."""
         return self.length**2
 
     @property
     def null_distribution(self) -> base.NullDistribution:
-        """The law of a sum of noise: l = d s^2 and q = d s^4 for d entries of variance s^2."""
+        """Law of a sum of noise: l = d s^2 and q = d s^4 for d entries of variance s^2."""
         square = self.noise_per_step
         return base.NullDistribution(self.dimension * square, self.dimension * square**2)

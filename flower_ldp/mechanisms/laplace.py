@@ -1,48 +1,38 @@
 r"""Laplace mechanism for rows on the probability simplex, on an integer grid.
 
-A softmax row is rounded to integers :math:`n_1, \dots, n_k \ge 0` that add up to G, the
-steps per unit, and discrete Laplace noise of rate :math:`\epsilon / 2G` is added to each.
+A softmax row is rounded to integers :math:`n_1, \dots, n_k \ge 0` that add up to G, the steps per
+unit. Discrete Laplace noise of rate :math:`\epsilon / 2G` is added to each.
 
-**Theorem.** Two rows are neighbours if they differ in any way. Rounded rows have L1
-norm G, so their L1 distance is at most 2G, and each step of distance changes a log-probability
-by at most :math:`\epsilon / 2G`: one row is epsilon-LDP, and tight for k >= 2 (two
-one-hot rows). A client that sends n rows, all of which may change, pays n epsilon.
+**Relation**: any two rows.
 
-The factor 2 is a theorem about the simplex and no parameter. Texts that take 1
-deliver twice the epsilon that they name.
+**Unit**: one row; a client that sends n rows, all of which may change, pays n epsilon.
 
-**Rounding costs no privacy.** Rounding each entry by itself would enlarge the sensitivity by
-up to k steps. Here each entry is rounded down, and the units that are missing go to the
-largest remainders, so that the sum is exactly G; the proof needs of the rounding only
-that it ends there. It moves an entry by less than one step, which is below a
-thousandth of the noise.
+**Guarantee**: a row is epsilon-LDP, and tight for k >= 2 (two one-hot rows).
 
-**Invalid input.** A row that is not on the simplex counts as its centre: each entry is
-:math:`\lfloor G/k \rfloor`, and the units that are missing go to a uniform subset of the entries,
-not to the first. If there are not as many rows and entries as agreed, all rows do.
+**Proof**: rounded rows have L1 norm G, so their L1 distance is at most 2G. Each step of distance
+changes a log-probability by at most :math:`\epsilon / 2G`. The factor 2 is a theorem about the
+simplex. Texts that take 1 deliver twice the epsilon that they name.
 
-**Estimate.** report / G is the rounded row plus noise of mean zero, and so is any average.
+**Exactness**: integers and exact discrete noise. Floating-point Laplace noise reveals its input by
+the outputs that it can reach (Mironov 2012). Each entry is rounded down, and the missing units go
+to the largest remainders, so that the sum is exactly G. The proof needs nothing else of the
+rounding, which moves an entry by less than a thousandth of the noise.
 
-Floating-point Laplace noise is not used: the outputs that it can reach give the input away
-(Mironov 2012).
+**Invalid input**: a row off the simplex counts as its centre: each entry is
+:math:`\lfloor G/k \rfloor`, and the missing units go to a uniform subset of the entries. If there
+are not as many rows and entries as agreed, all rows count as the centre.
 
-Planning Laplace noise on rows of probabilities: from noise to epsilon and back.
+**Estimate**: report / G is the rounded row plus noise of mean zero, and so is any average.
 
-Noise of scale b has :math:`P(|noise| < a) = 1 - e^{-a/b}`. With the L1 sensitivity of 2 of a
-row on the simplex, b = 2 / epsilon; texts that take a sensitivity of 1 name half of the
-epsilon that they deliver. Both numbers are given here, because both are asked for.
-The formulas are those of continuous noise; the grid changes them by less than a part in a
-thousand.
+**Planning.** Continuous noise of scale b has :math:`P(|noise| < a) = 1 - e^{-a/b}`, and
+b = 2 / epsilon. The grid changes this by less than a part in a thousand.
 
-Rows on the probability simplex: projection onto it, and what counts as being on it.
+**Projection.** The nearest point on the simplex to y is :math:`x_i = \max(y_i - \tau, 0)` with the
+one :math:`\tau` that makes the sum 1 (Held, Wolfe, Crowder 1974): with y in descending order,
+:math:`\tau = (y_1 + \dots + y_r - 1)/r` for the largest r with :math:`y_r > \tau`. It is
+post-processing, and no row on the simplex is farther from it than from the report.
 
-The projection of y is the nearest x with :math:`x_i \ge 0` and :math:`\sum_i x_i = 1`. It is
-:math:`x_i = \max(y_i - \tau, 0)` with the one :math:`\tau` that makes the sum 1 (Held, Wolfe,
-Crowder 1974): with y sorted in descending order,
-:math:`\tau = (y_1 + \dots + y_r - 1)/r` for the largest r with :math:`y_r > \tau`.
-
-It reads reports only, so it is post-processing and costs no privacy. No row on the simplex
-is farther from the projection than from the report.
+**Source**: Dwork, McSherry, Nissim, Smith 2006; Ghosh, Roughgarden, Sundararajan 2009 (discrete).
 """
 
 from __future__ import annotations
@@ -76,13 +66,7 @@ class NoProtectionWarning(UserWarning):
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Raise unless an epsilon is one that the noise can be made for; warn above 100.
-
-    Raises
-    ------
-    ValueError
-        If ``epsilon`` is not in [1e-6, 1e6].
-    """
+    """Raise ValueError unless epsilon is in [1e-6, 1e6]; warn above 100."""
     check_in("[1e-6, 1e6]", "epsilon", epsilon)
     if epsilon > EPSILON_WARNED:
         warnings.warn(
@@ -94,7 +78,7 @@ def check_epsilon(epsilon: float) -> None:
 
 
 def grid_steps(bits: int | None, least: int, epsilon: float) -> int:
-    """Return 2^bits, by default so many that ``epsilon`` a unit is 2^-10 a step, and 2^least."""
+    """Return 2^bits; by default at least 2^least and so large that a step costs at most 2^-10."""
     if bits is None:
         bits = max(least, math.ceil(math.log2(epsilon * 1024)))
     return 1 << bits
@@ -158,18 +142,17 @@ class Laplace(IntegerNoise):
     Parameters
     ----------
     epsilon : float
-        Per row and per client, for any change of the row; in [1e-6, 1e6]. Above 100 it is
-        warned of. Noise of scale 1 / epsilon, which texts publish, is half of this: see
-        :attr:`published_epsilon`.
+        Per row and per client, for any change of the row; in [1e-6, 1e6], with a warning above 100.
+        Texts that publish noise of scale 1 / epsilon mean half of this: :attr:`published_epsilon`.
     classes : int
         Entries of a row, k, in [2, 2^20].
     rows : int
-        Rows that a client releases at a time, n, at least 1. Public.
+        Rows of one release, n, at least 1. Public.
     grid_bits : int, optional
-        The grid has G = 2^grid_bits steps per unit, in [0, 40]. By default the noise has a
-        scale of at least 1,024 steps, and G is at least 1,024.
+        The grid has G = 2^grid_bits steps per unit, in [0, 40]. By default the noise has a scale of
+        at least 1,024 steps, and G is at least 1,024.
     name : str
-        What the events are called in a ledger.
+        Name of the events in a ledger.
 
     Raises
     ------
@@ -221,7 +204,7 @@ class Laplace(IntegerNoise):
         return round_to_grid(rows, self.steps), good
 
     def _neutral_rows(self, count: int, rng: RandomSource) -> Ints:
-        """Return the centre on the grid so many times, its remainder at random places."""
+        """Return the centre on the grid, its remainder at random places."""
         least, missing = divmod(self.steps, self.classes)
         found = np.full((count, self.classes), least, dtype=np.int64)
         if missing > count:
@@ -243,8 +226,7 @@ class Laplace(IntegerNoise):
         Parameters
         ----------
         value : ndarray of float, shape (rows, classes)
-            Each row on the simplex, its sum within 1e-3 of 1; not modified. Any other row
-            counts as the centre.
+            Each row on the simplex, its sum within 1e-3 of 1. Any other row counts as the centre.
         rng : RandomSource
             Source of the noise.
 
@@ -261,18 +243,13 @@ class Laplace(IntegerNoise):
         return rounded + self.noise.sample(rounded.size, rng).reshape(rounded.shape)
 
     def log_prob(self, report: Ints, value: object) -> float:
-        """Return log P(report | value).
-
-        The sampler's own roundings are far below a double's precision, see
-        :meth:`DiscreteLaplace.probability`.
-        """
+        """Return log P(report | value), as far as :meth:`DiscreteLaplace.probability` is exact."""
         rounded, good = self._rounded(value)
         distance = (np.asarray(report) - rounded)[good]
         known = math.fsum(self.noise.log_prob(int(x)) for x in distance.ravel())
         return known + math.fsum(map(self._log_neutral, np.asarray(report)[~good]))
 
     def _log_neutral(self, row: Ints) -> float:
-        """Return the log-probability of a reported row under the neutral law."""
         least, missing = divmod(self.steps, self.classes)
         rate, above = float(self.noise.rate), int((row > least).sum())
         below = self.classes - above
@@ -298,7 +275,7 @@ class Laplace(IntegerNoise):
         Returns
         -------
         ndarray of float64, same shape
-            Off the simplex; projecting onto it is free post-processing.
+            Off the simplex; projecting onto it is post-processing.
         """
         return np.asarray(report, dtype=np.float64) / self.steps
 
@@ -328,14 +305,14 @@ class LaplacePlan(Checked):
 
     @classmethod
     def from_noise(cls, below: float, probability: float) -> LaplacePlan:
-        """Return the plan whose noise on an entry is below a bound that often.
+        """Return the plan whose absolute noise on an entry is below a bound so often.
 
         Parameters
         ----------
         below : float
-            Bound on the absolute noise, positive.
+            Bound, positive.
         probability : float
-            How often it is kept, in (0, 1).
+            In (0, 1).
 
         Raises
         ------
@@ -363,13 +340,7 @@ class LaplacePlan(Checked):
         return SIMPLEX_SENSITIVITY / self.epsilon
 
     def noise_below(self, probability: float) -> float:
-        """Return the bound that the absolute noise on an entry keeps that often.
-
-        Raises
-        ------
-        ValueError
-            If ``probability`` is not in (0, 1).
-        """
+        """Return the bound on an entry's absolute noise that holds with this probability."""
         check_in("(0, 1)", "probability", probability)
         return -math.log1p(-probability) * self.scale
 
@@ -384,7 +355,7 @@ def project_to_simplex(rows: ArrayLike) -> Floats:
     Parameters
     ----------
     rows : array_like of float, shape (n, k) or (k,)
-        Any finite numbers; k at least 1.
+        Finite numbers; k at least 1.
 
     Returns
     -------
@@ -424,7 +395,7 @@ def read_simplex_rows(value: object, shape: tuple[int, int]) -> tuple[Floats, Bo
     value : object
         Class probabilities; each row is judged by itself.
     shape : (int, int)
-        The public shape, n and k. A value of another one has no row.
+        The public shape, n and k. A value of another shape has no valid row.
 
     Returns
     -------
@@ -448,17 +419,17 @@ def check_simplex_rows(name: str, rows: NDArray[Any], classes: int | None) -> Fl
     Parameters
     ----------
     name : str
-        What the error calls them; it shows no entry, since rows are private.
+        Name in the error, which shows no entry: rows are private.
     rows : ndarray of float, shape (n, k)
         Class probabilities.
     classes : int, optional
-        The width that is wanted, k.
+        The required width, k.
 
     Raises
     ------
     ValueError
-        If the shape or dtype is another, or a row is not finite, is negative anywhere or
-        does not add up to 1 within 1e-3.
+        If the shape or dtype is another, or a row is not finite, is negative anywhere or does not
+        add up to 1 within 1e-3.
     """
     given = np.asarray(rows)
     if given.ndim != 2 or given.shape[1] < 2 or classes not in (None, given.shape[1]):

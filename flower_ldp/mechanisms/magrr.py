@@ -1,49 +1,53 @@
 r"""MagRR: the server learns the step size from one randomized bit per client.
 
-A SignDS report has no magnitude. The magnitude of a client's update is
-:math:`r = \frac1K \sum_{j \in S} s u_j`, the mean over its K largest entries. The server
-keeps an estimate r_est and asks one question a round, "is r below the threshold?":
+A SignDS report has no magnitude. A client's magnitude is
+:math:`r = \frac1K \sum_{j \in S} s u_j`, the mean over its K largest entries. The server keeps an
+estimate r_est and asks one question a round, "is r below the threshold?":
 
-* **growth**: threshold 2 r_est. If the majority says no, r_est doubles; if it says yes,
-  r_est stays and contraction begins.
-* **contraction**: threshold r_est. If the majority says yes, r_est halves; else it stays.
+* **growth**: threshold 2 r_est. A majority of "no" doubles r_est; "yes" starts contraction.
+* **contraction**: threshold r_est. A majority of "yes" halves r_est.
 
-So r lies in [r_est, 2 r_est) once the search settles, and the step is 2 r_est.
+Once the search settles, r lies in [r_est, 2 r_est), and the step is 2 r_est.
 
-**Neighbours**: any two updates of one client. **Theorem**: the answer is one bit, which
-goes through binary randomized response, so a report is epsilon-LDP and tight. The bit
-reads the same update as the selection, so a round costs the sum of both epsilons.
+**Relation**: any two updates of one client.
 
-**Invalid input**: an update without a magnitude has no answer, and a fair bit takes its place:
-yes or no with probability 1/2, randomized. Calling its magnitude 0 would vote "below" each time.
+**Unit**: client.
 
-**Beyond the published rule.** A single false majority halves r_est for ever (with every
-true bit 0, the chance of one is 0.27 at 100 clients and epsilon 0.1). Here the reports of
-rounds that ask the same question are pooled, and a majority is acted on when their lead,
-yes minus no, reaches :meth:`MagRR.barrier`:
+**Guarantee**: a report is epsilon-LDP, and tight.
 
-* :math:`B/\epsilon` with :math:`B = \ln\frac{1-\alpha}{\alpha}`: Wald's test of "all say
-  yes" against "all say no", in which a report weighs epsilon. If a share
-  :math:`\theta < 1/2` of the clients truly says yes, or fewer, in every round, the chance of
-  ever acting on "yes" is at most :math:`e^{-\lambda B/\epsilon}`, with
-  :math:`\lambda = \ln\frac{1-p}{p}` and :math:`p = \frac12 - (\frac12 - \theta)
-  \tanh\frac\epsilon2`; it is :math:`e^{-B}` if all agree. *Proof*: a round's reports are
-  independent given what came before, ones with probabilities :math:`p_i` of mean at most p.
-  :math:`\ln(p_i e^\lambda + (1-p_i) e^{-\lambda})` is concave in :math:`p_i`, so the mean
-  of :math:`e^{\lambda \cdot lead}` grows by at most
-  :math:`(p e^\lambda + (1-p) e^{-\lambda})^N = 1` in a round: a supermartingale, for which
-  Ville's inequality is the claim. How many reply may vary, and depend on the past.
-* ``significance`` standard deviations of the noise of one round, the largest of those that
-  are pooled: what keeps many clients that are divided from being acted on by a lead that one
-  round more would turn. So the lead that is needed never falls while a question stands.
+**Proof**: the answer is one bit, which passes binary randomized response. The bit reads the same
+update as the selection, so a round costs the sum of both epsilons.
 
-:math:`\alpha` is the chance that a normal variable exceeds ``significance`` standard
-deviations. After ``regrow_after`` contraction rounds without a halving, the next "no" makes
-the growth question asked again, so that an estimate that is too small recovers.
-``significance=0, regrow_after=0`` is the rule as published.
+**Exactness**: the bit is drawn exactly (:mod:`flower_ldp.mechanisms.randomized_response`).
 
-Source: Jiang, Zhou, Grossklags, "SignDS-FL", ACM TIST 13(5), 2022, section 5; Wald,
-"Sequential tests of statistical hypotheses", Annals of Mathematical Statistics 16(2), 1945.
+**Invalid input**: an update without a magnitude gets a fair bit, randomized. A magnitude of 0 would
+vote "below" each time.
+
+**Beyond the published rule.** A single false majority halves r_est for ever (with every true bit
+0, its chance is 0.27 at 100 clients and epsilon 0.1). Here reports of rounds that ask the same
+question are pooled. A majority counts once its lead, yes minus no, reaches
+:meth:`MagRR.barrier`, the larger of two bounds:
+
+* :math:`B/\epsilon` with :math:`B = \ln\frac{1-\alpha}{\alpha}`: Wald's test of "all say yes"
+  against "all say no", in which a report weighs epsilon. If at most a share
+  :math:`\theta < 1/2` of the clients truly says yes in every round, the chance of ever accepting
+  "yes" is at most :math:`e^{-\lambda B/\epsilon}`, with :math:`\lambda = \ln\frac{1-p}{p}` and
+  :math:`p = \frac12 - (\frac12 - \theta) \tanh\frac\epsilon2`; it is :math:`e^{-B}` if all agree.
+  *Proof*: given the past, a round's reports are independent, ones with probabilities :math:`p_i`
+  of mean at most p. :math:`\ln(p_i e^\lambda + (1-p_i) e^{-\lambda})` is concave in
+  :math:`p_i`, so the mean of :math:`e^{\lambda \cdot lead}` grows by at most
+  :math:`(p e^\lambda + (1-p) e^{-\lambda})^N = 1` a round. It is a supermartingale, and Ville's
+  inequality is the claim. The number of replies may vary and depend on the past.
+* ``significance`` standard deviations of the noise of the largest pooled round: many clients that
+  are divided must not be decided by a lead that the next round would turn.
+
+:math:`\alpha` is the chance that a normal variable exceeds ``significance`` standard deviations.
+After ``regrow_after`` contraction rounds without a halving, the next "no" asks the growth question
+again, so that too small an estimate recovers. ``significance=0, regrow_after=0`` is the published
+rule.
+
+**Source**: Jiang, Zhou, Grossklags, "SignDS-FL", ACM TIST 13(5), 2022, section 5; Wald, "Sequential
+tests of statistical hypotheses", Annals of Mathematical Statistics 16(2), 1945.
 """
 
 import math
@@ -68,7 +72,7 @@ class Phase(str, Enum):
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """The server's knowledge of the clients' magnitude.
+    """The server's estimate of the clients' magnitude.
 
     Parameters
     ----------
@@ -77,10 +81,10 @@ class StepEstimate:
     phase : Phase
         Growth or contraction.
     settled : int
-        Contraction rounds in a row that left the value alone.
+        Contraction rounds in a row that kept the value.
     ones, total, largest : int
-        Reports that said yes to the question that stands, reports in all, and reports of the
-        largest round among those that they are from: the pool, empty once it was acted on.
+        The pool for the current question: reports of "yes", all reports, and reports of the largest
+        round. Empty after a decision.
     """
 
     value: float
@@ -92,12 +96,12 @@ class StepEstimate:
 
     @property
     def threshold(self) -> float:
-        """What clients compare their magnitude with."""
+        """The threshold that clients compare their magnitude with."""
         return 2.0 * self.value if self.phase is Phase.GROWTH else self.value
 
     @property
     def magnitude(self) -> float:
-        """The step that the estimate stands for, 2 r_est."""
+        """The step, 2 r_est."""
         return 2.0 * self.value
 
 
@@ -110,14 +114,13 @@ class MagRR(Mechanism[Any, int]):
     epsilon : float
         Per release of one bit, per client (pure LDP); in (0, 100].
     initial_estimate : float
-        r_est before the first round; growth starts here. In [1e-30, 1e30].
+        r_est before the first round, in [1e-30, 1e30].
     significance : float
-        How sure a majority must be to be acted on, in standard deviations of a normal
-        variable: by default a false one has a chance of 1.1 % if all clients agree. 0 is the
-        published rule, where every round acts.
+        Standard deviations that a majority needs: by default a false one has a chance of 1.1 % if
+        all clients agree. 0 is the published rule.
     regrow_after : int
-        Contraction rounds in a row without a halving after which a "no" makes growth probed
-        again; 0 for never, as published.
+        Contraction rounds in a row without a halving after which "no" starts growth again; 0 for
+        never, as published.
 
     Raises
     ------
@@ -154,26 +157,26 @@ class MagRR(Mechanism[Any, int]):
         return StepEstimate(self.initial_estimate)
 
     def barrier(self, largest_round: int) -> float:
-        """Return the lead, yes minus no, from which on a majority is acted on.
+        """Return the lead, yes minus no, that decides.
 
         Parameters
         ----------
         largest_round : int
-            N, reports in a round; of the largest, if rounds differ.
+            Reports in the largest pooled round.
         """
         keep = self.response.keep_probability
         noise = 2.0 * math.sqrt(largest_round * keep * (1.0 - keep))
         return max(_log_odds(self.significance) / self.epsilon, self.significance * noise)
 
     def majority(self, ones: int, total: int, largest: int | None = None) -> int | None:
-        """Return the majority's answer B (1 is yes), or None if noise may have made it.
+        """Return the majority's answer B (1 is yes), or None if noise may explain it.
 
         Parameters
         ----------
         ones, total : int
-            Reports that say yes, and reports in all.
+            Reports of "yes", and all reports.
         largest : int, optional
-            Reports in the largest of the rounds that they are from; by default they are from one.
+            Reports in the largest pooled round; by default ``total``.
 
         Raises
         ------
@@ -193,7 +196,7 @@ class MagRR(Mechanism[Any, int]):
         return int(lead > 0) if abs(lead) >= barrier else None
 
     def answer(self, state: StepEstimate, ones: int, total: int) -> int | None:
-        """Return B after a round with ``total`` bits, with what earlier rounds said of it.
+        """Return B after a round of ``total`` bits, with the pool of earlier rounds.
 
         Raises
         ------
@@ -230,7 +233,6 @@ class MagRR(Mechanism[Any, int]):
 
 
 def _pooled(state: StepEstimate, ones: int, total: int) -> StepEstimate:
-    """Return the state with one round's reports in its pool."""
     check_in(f"[0, {total}]", "ones", ones)
     most = max(state.largest, total)
     return replace(state, ones=state.ones + ones, total=state.total + total, largest=most)
