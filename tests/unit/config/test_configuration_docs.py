@@ -87,13 +87,23 @@ def expected() -> dict[str, dict[str, tuple[str, str]]]:
     for root in found:
         if root not in held:
             for way, model in placed(root, ""):
-                rows = {
-                    f"{kind_of(model)}{named(name, field)}": cells(field)
-                    for name, field in model.model_fields.items()
-                    if name != "kind"
-                }
-                tables.setdefault(way or FILES, {}).update(rows)
-    return tables
+                table = tables.setdefault(way or FILES, {})
+                for name, field in model.model_fields.items():
+                    if name != "kind":
+                        table[kind_of(model) + named(name, field)] = cells(field)
+    return {way: merged(table) for way, table in tables.items()}
+
+
+def merged(table: dict[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """Return a table with one row for the kinds of a section that have the same field."""
+    kinds: dict[tuple[str, tuple[str, str]], list[str]] = {}
+    for name, said in table.items():
+        kind, _, field = name.rpartition(": ")
+        kinds.setdefault((field, said), []).append(kind)
+    return {
+        f"{', '.join(all_of)}: {field}" if all_of != [""] else field: said
+        for (field, said), all_of in kinds.items()
+    }
 
 
 def kind_of(model: type[Section]) -> str:
