@@ -50,12 +50,31 @@ def test_accuracies_of_clients_who_are_asked_once(found: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("name", ["label_dp", "label_cifar"])
 def test_accuracies_with_private_labels(name: str) -> None:
-    page = text("docs/label_dp.md")
+    page = text("benchmarks/README.md")
     found = [one for one in results(name)["summary"] if one["evaluated_on"] == "test"]
     assert found
     for one in found:
         assert percent(one, 2) in page, one
         assert one["seeds"] == 3
+
+
+@pytest.mark.parametrize(
+    ("method", "epsilon", "said"),
+    [
+        ("forward", 2, "({} % at 2)"),
+        ("forward_subset", 1, "({} % at 1)"),
+        ("lp_2st_subset", 1, "LP-2ST with sets ({} %)"),
+        ("neighbours_subset", 1, "priors from neighbours ({} % at 1)"),
+    ],
+)
+def test_methods_that_the_page_recommends(method: str, epsilon: float, said: str) -> None:
+    (found,) = (
+        one
+        for one in results("label_dp")["summary"]
+        if (one["method"], one["epsilon"], one["evaluated_on"]) == (method, epsilon, "test")
+    )
+    page = " ".join(text("docs/label_dp.md").split())
+    assert said.format(rounded(100 * found["accuracy_mean"], 1)) in page
 
 
 @pytest.mark.parametrize("found", results("quickstart")["summary"], ids=lambda found: found["row"])
