@@ -1,8 +1,9 @@
-"""The table of docs/embedding.md says what the result files say."""
+"""Tables of split learning, of its page and of the benchmarks, say what the result files say."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
-TABLE = PAGE.partition("## Results")[2].partition("```bash")[0]
-LINES = [line for line in TABLE.splitlines() if line.startswith("| ")]
+BENCHMARKS = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+SECTION = BENCHMARKS.partition("\n## `reconstruction.py`")[2].partition("\n## ")[0]
+LINES = [line for line in SECTION.splitlines() if line.startswith("| ")]
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
@@ -43,7 +45,7 @@ def test_bits_through_the_gate_are_those_of_the_result_file() -> None:
         f"{row['records-per-second-unsplit']:,} for the same model",
         f"{row['ratio']:.1f} times",
     ):
-        assert said in " ".join(PAGE.split())
+        assert said in " ".join(SECTION.split())
 
 
 def test_what_an_attacker_rebuilds_is_that_of_the_result_file() -> None:
@@ -66,3 +68,12 @@ def test_every_accuracy_reaches_what_was_aimed_at() -> None:
     assert max(value for (_, epsilon), value in found.items() if epsilon == 4) >= 0.80
     assert min(row["accuracy"] for row in rows_of("embedding-strict.json")) >= 0.94
     assert rows_of("embedding-bits.json")[0]["accuracy"] >= 0.965
+
+
+def test_the_page_has_rows_of_the_whole_table() -> None:
+    table = PAGE.partition("\n## Results")[2].partition("\n\n!")[0]
+    rows = [line.split(" | ") for line in table.splitlines() if re.search(r"\d % \|$", line)]
+    assert len(rows) > 5
+    for _, epsilon, covers, accuracy in rows:
+        cells = f" {epsilon} | {covers}"
+        assert [line for line in LINES if cells in line and accuracy.strip("| ") in line], accuracy
