@@ -1,41 +1,31 @@
 r"""Randomized response: on one bit and on one of k categories.
 
-Binary randomized response (Warner 1965).
+On a bit: it is kept with probability :math:`e^\epsilon / (1 + e^\epsilon)` and flipped otherwise.
+On k categories: with probability :math:`t = (e^\epsilon - 1)/(e^\epsilon + k - 1)` the report is
+the value, otherwise uniform on all k. The value is then reported with probability
+:math:`e^\epsilon/(e^\epsilon + k - 1)`, each other category with :math:`1/(e^\epsilon + k - 1)`.
 
-A private bit is kept with probability :math:`e^\epsilon / (1 + e^\epsilon)` and flipped
-otherwise.
+**Relation**: any two values.
 
-**Theorem.** Two bits are neighbours if they differ. Each report has probability
-:math:`e^\epsilon/(1+e^\epsilon)` under one and :math:`1/(1+e^\epsilon)` under the other:
-a ratio of :math:`e^\epsilon`, so one release is epsilon-LDP and tight. The sampler
-flips with a probability rounded *up* to a multiple of :math:`2^{-256}`, so the ratio
-never exceeds :math:`e^\epsilon`.
+**Unit**: the bit or value, of the client or the example that ``unit`` names.
 
-**Invalid input.** What is neither 0 nor 1 is answered by a fair bit: either bit with probability
-1/2, randomized, which is fair for any flip probability.
+**Guarantee**: one report is epsilon-LDP, and tight.
 
-**Estimate.** With N reports of which C are ones and P the keeping probability,
-:math:`(C - N (1 - P)) / (2P - 1)` is an unbiased estimate of the true number of ones,
-with standard deviation :math:`\sqrt{N P (1-P)} / (2P - 1)`, whatever the true bits.
+**Proof**: a report has the larger probability under one value at most and the smaller under every
+other; their ratio is :math:`1 + kt/(1-t) = e^\epsilon`.
 
-Randomized response on one of k categories (Warner 1965; Kairouz, Bonawitz, Ramage 2016).
+**Exactness**: the sampler rounds the flip probability up and t down to multiples of
+:math:`2^{-256}`. Both make the ratio smaller, so it never exceeds :math:`e^\epsilon`.
 
-With probability :math:`t = (e^\epsilon - 1)/(e^\epsilon + k - 1)` the report is the private
-value, otherwise it is uniform on all k categories. So the value itself is reported with
-probability :math:`e^\epsilon/(e^\epsilon + k - 1)` and each other category with
-:math:`1/(e^\epsilon + k - 1)`: the usual k-ary randomized response.
+**Invalid input**: anything else gets a fair bit or a uniform category, randomized, which is fair or
+uniform again.
 
-**Theorem.** Two values are neighbours if they differ. A report has the larger probability
-under one value at most and the smaller under every other, so the ratio is at most
-:math:`1 + kt/(1-t) = e^\epsilon`: one release is epsilon-LDP and tight. The sampler rounds t
-*down* to a multiple of :math:`2^{-256}`. The ratio grows with t and is never below 1, so it
-never exceeds :math:`e^\epsilon`.
+**Estimate**: of N reports, C ones and keeping probability P, :math:`(C - N (1 - P)) / (2P - 1)` is
+an unbiased estimate of the true number of ones, with standard deviation :math:`\sqrt{N P (1-P)} /
+(2P - 1)`. With :math:`C_j` reports of category j, :math:`(C_j - N (1-t)/k)/t` estimates how often j
+is true.
 
-**Invalid input.** What names no category is answered by a uniform one: a uniform category,
-randomized, which is uniform again.
-
-**Estimate.** With N reports of which :math:`C_j` name category j,
-:math:`(C_j - N (1-t)/k)/t` is an unbiased estimate of how often j is true.
+**Source**: Warner 1965; Kairouz, Bonawitz, Ramage 2016.
 """
 
 import math
@@ -60,11 +50,10 @@ _NO_PRIOR = np.empty((1, 0))
 
 
 class LabelMechanism(Mechanism[Any, Any]):
-    """Randomizes one of some categories, each value independently of the others.
+    """Randomizes one of some categories, each value independently; the base of frozen dataclasses.
 
-    The base of frozen dataclasses. Its class, epsilon, categories and ``law_terms`` fix its law,
-    up to the prior: a ledger keeps no more, and takes mechanisms that are equal in these for the
-    same. What names no category is answered by a neutral law.
+    Class, epsilon, categories and ``law_terms`` fix the law up to the prior. A ledger stores no
+    more: mechanisms that are equal in these count as the same.
     """
 
     #: Whether labels are randomized, and reports read, with a prior: always, or never.
@@ -76,12 +65,12 @@ class LabelMechanism(Mechanism[Any, Any]):
 
     @property
     def law_terms(self) -> tuple[int, ...]:
-        """What else fixes its law, for the ledger."""
+        """Further terms that fix the law, for the ledger."""
         return ()
 
     @property
     def report_end(self) -> int:
-        """Exclusive upper end of the reports: ``categories``, since a report is a value."""
+        """Exclusive upper end of the reports."""
         return self.categories
 
     @property
@@ -96,7 +85,7 @@ class LabelMechanism(Mechanism[Any, Any]):
 
     @property
     def truth(self) -> float:
-        """The probability t, without the cancellation that a small epsilon would bring."""
+        """The probability t, without cancellation at a small epsilon."""
         gain = -self._report_size * math.expm1(-self.epsilon)
         return gain / (gain + self.categories * math.exp(-self.epsilon))
 
@@ -108,9 +97,9 @@ class LabelMechanism(Mechanism[Any, Any]):
         Parameters
         ----------
         values : array_like of integers, any shape
-            In [0, categories); each other entry is answered by the neutral law.
+            In [0, categories); other entries get the neutral law.
         prior : array_like of float, optional
-            One for all values, or one for each; for a mechanism that needs one, and only for it.
+            One for all values, or one for each; only for a mechanism that needs one.
 
         Returns
         -------
@@ -125,7 +114,7 @@ class LabelMechanism(Mechanism[Any, Any]):
         return self._draw(inputs.read_labels(values, self.categories, np.int64), rng)
 
     def _draw(self, labels: Ints, rng: RandomSource, priors: Floats = _NO_PRIOR) -> Ints:
-        """Put reports in place of labels, -1 where there is none, and return them."""
+        """Replace labels (-1 for none) by reports, and return them."""
         reports = inputs.fill_labels(labels, self.categories, rng, self.name)
         flat = reports.reshape(-1)
         for start in range(0, flat.size, BLOCK):
@@ -135,13 +124,12 @@ class LabelMechanism(Mechanism[Any, Any]):
         return reports
 
     def _answer(self, labels: Ints, rng: RandomSource, priors: Floats) -> Ints:
-        """Return reports of a block of labels: the label with probability t, else a uniform one."""
         truthful = random.toss((self._truth_weight,), np.zeros(labels.size, dtype=np.intp), rng)
         # Arithmetic and not a mask: as many steps whatever the coins say.
         return labels + (random.uniform(self.categories, labels.size, rng) - labels) * ~truthful
 
     def _log_law(self, *, is_read: bool, is_held: bool) -> float:
-        """Return log P(a report) of a value, by whether it is a category that the report holds."""
+        """Return log P(a report | value), by whether the report holds the value."""
         reports = math.comb(self.categories, self._report_size)
         if not is_read:
             return -math.log(reports)
@@ -153,8 +141,6 @@ class LabelMechanism(Mechanism[Any, Any]):
     @abstractmethod
     def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> Floats:
         """Return P(report | value, prior) for each report and every value.
-
-        Posteriors and corrected losses need no more.
 
         Parameters
         ----------
@@ -182,7 +168,7 @@ class BinaryResponse(Mechanism[Any, int]):
     epsilon : float
         Per release of one bit; in (0, 100].
     name : str
-        What the events are called in a ledger.
+        Name of the events in a ledger.
     unit : Unit
         Whose bit it is.
 
@@ -215,11 +201,11 @@ class BinaryResponse(Mechanism[Any, int]):
 
     @property
     def _gain(self) -> float:
-        """2P - 1, without the cancellation that a small epsilon would bring."""
+        """2P - 1, without cancellation at a small epsilon."""
         return math.tanh(self.epsilon / 2.0)
 
     def randomize(self, value: int | None, rng: RandomSource) -> int:
-        """Return a report of one bit; a fair bit for what is neither 0 nor 1."""
+        """Return a report of one bit; a fair bit for anything but 0 and 1."""
         bit = inputs.read_label(value, 2)
         if bit == inputs.INVALID:
             inputs.note(self.name, "the value is neither 0 nor 1")
@@ -233,7 +219,7 @@ class BinaryResponse(Mechanism[Any, int]):
         Parameters
         ----------
         values : array_like of bool or integers, any shape
-            Zeros and ones; other entries are answered by fair bits.
+            Zeros and ones; other entries get fair bits.
 
         Returns
         -------
@@ -266,7 +252,7 @@ class BinaryResponse(Mechanism[Any, int]):
         Parameters
         ----------
         ones, total : int
-            Reports that are one, and reports in all.
+            Reports of 1, and all reports.
 
         Raises
         ------
@@ -284,16 +270,16 @@ class BinaryResponse(Mechanism[Any, int]):
 
 @dataclass(frozen=True)
 class KaryResponse(LabelMechanism):
-    """Randomized response on one of ``categories`` values, named 0, 1, and so on.
+    """Randomized response on one of ``categories`` values, numbered from 0.
 
     Parameters
     ----------
     epsilon : float
         Per release of one value; in (0, 100].
     categories : int
-        How many values there are; in [2, 2^31].
+        Number of values, in [2, 2^31].
     name : str
-        What the events are called in a ledger.
+        Name of the events in a ledger.
     unit : Unit
         Whose value it is.
 
@@ -315,7 +301,7 @@ class KaryResponse(LabelMechanism):
     unit: Unit = Unit.CLIENT
 
     def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
-        """Return a report of one value; a uniform category for what is not in [0, categories)."""
+        """Return a report of one value; a uniform category for anything outside [0, categories)."""
         found = inputs.read_label(value, self.categories)
         if found == inputs.INVALID:
             inputs.note(self.name, f"the value is none of {self.categories} categories")
@@ -356,7 +342,7 @@ class KaryResponse(LabelMechanism):
         Parameters
         ----------
         counts : array_like of integers, shape (categories,)
-            How many reports name each category.
+            Number of reports of each category.
 
         Returns
         -------
@@ -374,7 +360,7 @@ class KaryResponse(LabelMechanism):
 
 
 def truth_weight(epsilon: float, categories: int, held: int = 1) -> int:
-    """Return the probability t in units of 2^-256, rounded down; reports hold so many."""
+    """Return the probability t in units of 2^-256, rounded down, for this many reports."""
     one = 1 << EXP_BITS
     # A smaller e^epsilon makes the fraction smaller, so both roundings are to the safe side.
     gain = held * (random.exp_lower(epsilon) - one)

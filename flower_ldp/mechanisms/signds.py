@@ -1,36 +1,35 @@
 r"""SignDS: a few dimension indices and one random sign instead of a model update.
 
-An update u has d entries. A sign s is drawn from a fair coin, independent of u. S is the
-set of the K = floor(k d) largest entries of s u. The report is s and an h-subset J of the
-dimensions with
+An update u has d entries. A sign s is drawn from a fair coin, independent of u. S is the set of
+the K = floor(k d) largest entries of s u. The report is s and an h-subset J of the dimensions with
 
 .. math:: P(J \mid u, s) \propto e^{\epsilon\,[\,|J \cap S| \ge v_{th}\,]},
 
-drawn by first drawing v = |J n S| from its exact law, then v members of S and h - v
-others, uniformly without replacement.
+drawn as v = |J n S| from its exact law, then v members of S and h - v others, uniformly without
+replacement.
 
-**Neighbours**: two inputs are neighbours if they are any two updates (replace-one at the
-level of a client's whole data). **Theorem**: one report is epsilon-LDP, and tight.
-*Proof*: s carries no information. For given s, the number of h-subsets with v members in
-S depends on |S| = K, d and h alone, hence so does the normalizer, and the ratio of the
-probabilities of one J under two inputs is at most e^epsilon. This needs exactly K members
-for every input: ``x >= tau`` with ties (real updates hold exact zeros) would break it, so
-ties are resolved by position. h and v_th depend on public configuration only.
+**Relation**: any two updates of one client (replace-one on a client's whole data).
 
-**Invalid input.** An update that is not finite, or no vector of the agreed length, is answered by a
-fair sign and a uniform h-subset. That is the law of an update with distinct entries in uniformly
-random places: then S is a uniform K-subset for either sign, and P(J | s), which depends on
-|J n S| alone, is the same for every J once averaged over S. An update of zeros would not do: its
-ties are resolved by position, so it favours the same K entries in every report.
+**Unit**: client.
 
-Source: Jiang, Zhou, Grossklags, "SignDS-FL: Local Differentially Private Federated
-Learning with Sign-based Dimension Selection", ACM TIST 13(5), 2022.
+**Guarantee**: one report is epsilon-LDP, and tight.
 
-What a SignDS configuration comes to for one dimension, and what a report of it is worth.
+**Proof**: s is independent of u. For given s, the number of h-subsets with v members in S depends
+on |S| = K, d and h alone, hence so does the normalizer, and two inputs' probabilities of one J
+differ by a factor of e^epsilon at most. This needs exactly K members for every input. ``x >= tau``
+with ties breaks it (real updates hold exact zeros), so ties are resolved by position. h and v_th
+depend on public configuration only.
 
-SignDS reports and their sum over clients: h additions per report, d once per round.
+**Exactness**: the law is held in integers and S has exactly K members
+(:mod:`~flower_ldp.mechanisms.signds_size`, :mod:`~flower_ldp.mechanisms.topk`).
 
-The top set by its definition: what the law says, apart from how the sampler finds it.
+**Invalid input**: an update that is not finite, or of another shape, gets a fair sign and a uniform
+h-subset. This is the law of distinct entries in uniformly random places: S is then a uniform
+K-subset for either sign, and averaging P(J | s) over S gives every J the same probability. Zeros
+would not do: by position they favour the same K entries in every report.
+
+**Source**: Jiang, Zhou, Grossklags, "SignDS-FL: Local Differentially Private Federated Learning
+with Sign-based Dimension Selection", ACM TIST 13(5), 2022.
 """
 
 from __future__ import annotations
@@ -75,12 +74,11 @@ class SignDS(Mechanism[object, "Selection"]):
     epsilon : float
         Per release, per client (pure LDP); in (0, 100].
     k : float or None
-        Fraction of dimensions that count as largest; in (0, 0.25]. None to choose it, and h
-        if ``dim_out`` is 0, by how far reports point along the update
-        (:mod:`flower_ldp.mechanisms.signds_size`).
+        Fraction of dimensions that count as largest; in (0, 0.25]. None chooses it, and h if
+        ``dim_out`` is 0, for the best cosine (:mod:`flower_ldp.mechanisms.signds_size`).
     threshold_ratio : float
-        With ``k``, least fraction of the reported dimensions expected to lie in S, by which h
-        is chosen; in [0.5, 1]. This is the published rule.
+        With ``k``, the least expected fraction of reported dimensions in S, which decides h; in
+        [0.5, 1]. This is the published rule.
     dim_out : int
         Number h of reported dimensions, or 0 to choose it; in [0, 4096].
 
@@ -114,7 +112,7 @@ class SignDS(Mechanism[object, "Selection"]):
         dimension : int
             d, in [1, 2^32 - 1] and at least ``dim_out``.
         quiet : bool
-            Whether to leave the warning out, where somebody else decided on k.
+            Whether to omit the warning.
 
         Warns
         -----
@@ -138,9 +136,9 @@ class SignDS(Mechanism[object, "Selection"]):
         return plan
 
     def sized(self, dimension: int) -> SignDS:
-        """Return the same selection for updates of ``dimension`` entries, with k written out.
+        """Return the selection for updates of ``dimension`` entries, with k and h written out.
 
-        What a server proposes: two machines need not find the same K and h from doubles.
+        A server proposes these: two machines may choose different K and h from doubles.
 
         Parameters
         ----------
@@ -167,24 +165,24 @@ class SignDS(Mechanism[object, "Selection"]):
         Parameters
         ----------
         value : ndarray of floats, shape (d,)
-            The update; read, never changed or sorted. Answered by a uniform selection if it
-            is not finite or no such vector.
+            The update, never changed. A uniform selection answers one that is not finite or of
+            another shape.
         rng : RandomSource
             Source of the sign and the selection.
         dimension : int, optional
-            d, public. By default as many entries as there are.
+            d, public. By default the number of entries.
 
         Raises
         ------
         ValueError
-            If ``dimension`` is one that :meth:`plan` does not take.
+            If :meth:`plan` refuses ``dimension``.
         """
         return self.randomize_with_top(value, rng, dimension)[0]
 
     def randomize_with_top(
         self, value: object, rng: RandomSource, dimension: int | None = None
     ) -> tuple[Selection, TopSet | None]:
-        """Like :meth:`randomize`, with the **private** set S for :class:`MagRR`'s bit.
+        """Return a report as :meth:`randomize`, and the **private** set S for :class:`MagRR`'s bit.
 
         S is None if the update is invalid.
         """
@@ -203,10 +201,9 @@ class SignDS(Mechanism[object, "Selection"]):
         return Selection(indices, sign), top
 
     def log_prob(self, report: Selection, value: object, dimension: int | None = None) -> float:
-        """Return log P(report | value), for the set S that a stable sort gives.
+        """Return log P(report | value), with S from a stable sort and the sampler's weights.
 
-        Nothing of it is shared with how the sampler finds S, so that reports can be checked
-        against it. Weights are the sampler's own, roundings included.
+        It shares nothing with the sampler's search for S, so that it can check reports.
 
         Parameters
         ----------
@@ -235,9 +232,8 @@ class SignDS(Mechanism[object, "Selection"]):
     def estimate(self, reports: Iterable[Selection], dimension: int) -> Floats:
         """Return an unbiased estimate of the clients' mean top-set direction.
 
-        For one client the direction is +1 where an entry is among its K largest, -1 where it
-        is among its K smallest, else 0. A report with sign s adds s at its indices; its
-        mean is half the contrast times the direction.
+        A client's direction is +1 at its K largest entries, -1 at its K smallest, else 0. A report
+        adds its sign at its indices; its mean is half the contrast times the direction.
 
         Parameters
         ----------
@@ -253,7 +249,7 @@ class SignDS(Mechanism[object, "Selection"]):
         Raises
         ------
         ValueError
-            If there is no report, or reports say nothing (:attr:`SelectionPlan.unbiasing`).
+            If there is no report, or the contrast is 0 (:attr:`SelectionPlan.unbiasing`).
         """
         plan = _plan(self, dimension)
         reports = list(reports)
@@ -301,7 +297,7 @@ def _plan(mechanism: SignDS, dimension: int) -> SelectionPlan:
 
 @dataclass(frozen=True)
 class SelectionPlan(UpdatePlan):
-    """What a SignDS configuration comes to for one dimension; all of it public.
+    """The sizes and the law of SignDS for one dimension; all of it public.
 
     Parameters
     ----------
@@ -312,7 +308,7 @@ class SelectionPlan(UpdatePlan):
     dim_out : int
         h, the number of reported dimensions.
     threshold : int
-        v_th, from which on a subset is favoured.
+        v_th: subsets with at least so many dimensions in S are more probable.
     law : SelectionLaw
         Exact distribution of ``v = |J n S|``.
     """
@@ -324,7 +320,7 @@ class SelectionPlan(UpdatePlan):
     law: signds_size.SelectionLaw
 
     def describe(self, of: str) -> list[Fact]:
-        """Return the sizes of a report and its worth, under keys in ``of``."""
+        """Return the sizes of a report and its value, under keys in ``of``."""
         expected = self.expected_inside
         share = f"{expected:.6f} ({expected / self.dim_out:.0%})"
         return [
@@ -338,12 +334,12 @@ class SelectionPlan(UpdatePlan):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """What was chosen, by the names of answers."""
+        """The chosen sizes by name."""
         return {"top_size": self.top_size, "h": self.dim_out, "v_th": self.threshold}
 
     @property
     def summary(self) -> str:
-        """What was chosen, in words."""
+        """The chosen sizes in words."""
         return f"K = {self.top_size:,}, h = {self.dim_out:,}"
 
     @property
@@ -368,13 +364,12 @@ class SelectionPlan(UpdatePlan):
 
     @property
     def unbiasing(self) -> float:
-        """2 / contrast: what the mean of reports is multiplied by for an unbiased estimate.
+        """2 / contrast, the factor that makes the mean of reports an unbiased estimate.
 
         Raises
         ------
         ValueError
-            If that is no number, since reports say nothing of the update: all d dimensions are
-            reported, or epsilon is as good as 0.
+            If the contrast is 0: all d dimensions are reported, or epsilon is almost 0.
         """
         contrast = self.contrast
         found = 2.0 / contrast if contrast > 0 else math.inf
@@ -387,9 +382,9 @@ class SelectionPlan(UpdatePlan):
 
     @property
     def worth(self) -> float:
-        """How far a report of length one points along an update of normal entries.
+        """Inner product of a report of length one with an update of standard normal entries.
 
-        In standard deviations of the entries; see :mod:`~flower_ldp.mechanisms.signds_size`.
+        See :mod:`~flower_ldp.mechanisms.signds_size`.
         """
         fraction = self.top_size / self.dimension
         if fraction == 1.0:
@@ -399,14 +394,14 @@ class SelectionPlan(UpdatePlan):
 
     @property
     def efficiency(self) -> float:
-        """How many weights' worth a report is (:mod:`~flower_ldp.mechanisms.base`)."""
+        """Number of weights whose noise one report outweighs."""
         square = self.worth**2
         return square / (1.0 - square / self.dimension)
 
     def cosine_of_sum(self, reports: int) -> float:
-        """Return the expected cosine of a round's sum with the direction of its clients.
+        """Return the expected cosine of a round's sum with the direction of clients that agree.
 
-        If they agree, and their entries are normal (:mod:`~flower_ldp.mechanisms.signds_size`).
+        For normal entries (:mod:`~flower_ldp.mechanisms.signds_size`).
 
         Parameters
         ----------
@@ -418,7 +413,7 @@ class SelectionPlan(UpdatePlan):
 
     @property
     def null_distribution(self) -> NullDistribution:
-        """The law of a sum of uniform selections: l = h, and q the mean square of an overlap."""
+        """Law of a sum of uniform selections: l = h, and q the mean square of an overlap."""
         h, share = self.dim_out, self.dim_out / self.dimension
         spread = h * share * (1.0 - share) * (self.dimension - h) / max(self.dimension - 1, 1)
         return NullDistribution(h, spread + (h * share) ** 2, self._along)
@@ -449,8 +444,7 @@ class Selection:
 def sum_of_signs(reports: Iterable[Selection], dimension: int) -> NDArray[np.int32]:
     """Return the sum over reports of the sign at each reported dimension.
 
-    Costs h per report, and d once for the result. Reports are added as they come, so that any
-    number of them needs no more memory.
+    It takes h additions a report, and memory for one report at a time.
 
     Parameters
     ----------
@@ -471,24 +465,10 @@ def sum_of_signs(reports: Iterable[Selection], dimension: int) -> NDArray[np.int
 
 
 def top_by_sort(values: NDArray[np.floating[Any]], size: int, sign: int) -> Ints:
-    """Return the positions of the ``size`` largest entries of ``sign * values``.
+    """Return the positions of the ``size`` largest entries of ``sign * values``, best first.
 
-    Uses nothing of the sampler and must not: the law of a report is checked against reports,
-    and code that both used would be wrong in both.
-
-    Parameters
-    ----------
-    values : ndarray of float16, float32 or float64, shape (d,)
-        The vector u, of finite numbers.
-    size : int
-        K, in ``[1, d]``.
-    sign : {-1, +1}
-        The s in ``s*u``.
-
-    Returns
-    -------
-    ndarray of int64, shape (size,)
-        The best first; among equals the lower position first.
+    Among equals the lower position comes first. It shares no code with the sampler, whose reports
+    it checks.
     """
     # A change of sign and no product, which would flush subnormals where the processor is set so.
     wide = values.astype(np.float64)

@@ -9,13 +9,10 @@ offset bytes content
 2      rest  the indices, see :mod:`~flower_ldp.mechanisms.subset_code`
 ====== ===== ===============================================================
 
-Dimension, number of indices and the presence of a magnitude bit are public, so the
-length is too: it says nothing about the client. 238 indices of 61,706 take 300 bytes
-(the entropy is 281), of 10,000,000, 517 bytes.
-
-A report is accepted only if encoding what it says gives the very same bytes. Reasons of
-:class:`~flower_ldp.errors.WireError`: ``"version"``, and ``"flags"`` for an unknown flag or a
-magnitude bit that is missing or uncalled for; and those of the subset.
+The length depends on public numbers alone. 238 indices of 61,706 take 300 bytes (entropy 281), of
+10,000,000 they take 517. A report is accepted only if encoding its content gives the same bytes.
+:class:`~flower_ldp.errors.WireError` names ``"version"``, ``"flags"`` (unknown, or a magnitude bit
+that is missing or not asked for) or a reason of the subset.
 """
 
 from __future__ import annotations
@@ -57,17 +54,17 @@ _Score = Callable[[Report], float]
 class SignDSRound(base.UpdateMechanism):
     """A selection of dimensions, with or without a magnitude bit.
 
-    The two read the same data: together they cost the sum of their epsilons. A neutral report has
-    a fair sign, uniform dimensions and, if asked, a fair bit.
+    Both read the same data and cost the sum of their epsilons. A neutral report has a fair sign,
+    uniform dimensions and, if asked, a fair bit.
 
     Parameters
     ----------
     selection : SignDS
-        The dimension selection; to be proposed, with k written out (``sized``).
+        The dimension selection; in a proposal with k written out (``sized``).
     magnitude_epsilon : float or None
-        Per bit, per client; None if no bit is asked for.
+        Per bit, per client; None for no bit.
     magnitude_threshold : float or None
-        What the client compares its magnitude with; None together with the epsilon.
+        The threshold for the client's magnitude; None together with the epsilon.
 
     Raises
     ------
@@ -88,11 +85,11 @@ class SignDSRound(base.UpdateMechanism):
 
     @property
     def magnitude(self) -> MagRR | None:
-        """The mechanism of the magnitude bit, if one is asked for."""
+        """The mechanism of the magnitude bit, or None."""
         return None if self.magnitude_epsilon is None else MagRR(self.magnitude_epsilon)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return what an answer costs one client: the selection and the bit, if asked for."""
+        """Return the cost of a report for one client: the selection, and the bit if asked for."""
         magnitude = () if self.magnitude is None else self.magnitude.events()
         return (*self.selection.events(), *magnitude)
 
@@ -119,18 +116,15 @@ class SignDSRound(base.UpdateMechanism):
         return law + self.magnitude.log_prob(bit, below)
 
     def audit_pairs(self, dimension: int) -> tuple[base.Contrast, ...]:
-        """Return updates whose top sets have nothing in common, or end among equal entries.
+        """Return updates whose top sets are disjoint, or end among equal entries.
 
-        *Disjoint top sets*: an update without equal entries and its negative. With a magnitude
-        bit the negative is twice as long, and the threshold lies between. *Exact zeros*: an
-        update of zeros but for a few positive and a few negative entries, fewer than K of each,
-        so that the edge of the top set runs through the zeros; against an update without equals
-        that holds the same few dimensions in its middle. The score is how many of those at the
-        far end from the reported sign are reported. *Zeros only*, against the update without
-        equals.
-
-        A sign that follows the update tells about it whatever the dimensions are. So each score
-        has the sign in it: as little as orders reports that are else alike.
+        *Disjoint top sets*: an update without equal entries and its negative; with a magnitude bit
+        the negative is twice as long, and the threshold lies between. *Exact zeros*: zeros but for
+        fewer than K positive and fewer than K negative entries, against an update without equals
+        that has the same few dimensions in its middle; the score counts those reported at the end
+        opposite to the sign. *Zeros only*, against the update without equals. Each score includes
+        the sign, by as little as orders otherwise equal reports, in case the sign depends on the
+        update.
         """
         check_in("[8, inf)", "dimension", dimension)  # room for two top sets and a few entries
         plan = self.selection.plan(dimension, quiet=True)
@@ -155,10 +149,7 @@ class SignDSRound(base.UpdateMechanism):
         )
 
     def _by_ratio(self, check: str, pair: _Pair) -> base.Contrast:
-        """Return a contrast by the exact log-ratio over epsilon.
-
-        Who is in a top set is taken from its definition, and each set is found once.
-        """
+        """Return a contrast by the exact log-ratio over epsilon, finding each top set once."""
         plan = self.selection.plan(len(pair[0]), quiet=True)
         of_bit = self.magnitude_epsilon or 0.0
         places = np.arange(plan.dimension)
@@ -177,7 +168,7 @@ class SignDSRound(base.UpdateMechanism):
         return self._contrast(check, pair, ratio, "log-ratio / epsilon")
 
     def _contrast(self, check: str, pair: _Pair, score: _Score, label: str) -> base.Contrast:
-        """Return a contrast with the sign in its scores, and reports of another length far off."""
+        """Return a contrast with the sign in its scores; another length scores far off."""
         dim_out = self.selection.plan(len(pair[0]), quiet=True).dim_out
 
         def scored(report: Report) -> float:
@@ -192,7 +183,7 @@ class SignDSRound(base.UpdateMechanism):
         return base.Contrast(check, pair, scores, f"{label}, sign / 1000 added")
 
     def total(self, reports: Iterable[Report], dimension: int) -> NDArray[np.int32]:
-        """Return the sum of signs, shape (d,); magnitude bits have no part in it."""
+        """Return the sum of signs, shape (d,), without the magnitude bits."""
         return sum_of_signs((selection for selection, _ in reports), dimension)
 
     def report_length(self, dimension: int) -> int:
@@ -217,7 +208,7 @@ class SignDSRound(base.UpdateMechanism):
         return Selection(indices, sign), bit
 
     def parameters(self) -> dict[str, base.Parameter]:
-        """Return what a proposal states; raise ValueError if the selection leaves k open."""
+        """Return the fields of a proposal; raise ValueError if k is open."""
         if self.selection.k is None:
             raise ValueError("a proposal states k: use selection.sized(dimension)")
         stated: list[tuple[object, str, type[Any]]]
@@ -228,7 +219,7 @@ class SignDSRound(base.UpdateMechanism):
 
     @classmethod
     def of_parameters(cls, given: Mapping[str, object]) -> SignDSRound:
-        """Return what a proposal states; see :meth:`UpdateMechanism.of_parameters`."""
+        """Return the round that a proposal states; see :meth:`UpdateMechanism.of_parameters`."""
         if given.keys() not in (_SELECTION.keys(), (_SELECTION | _MAGNITUDE).keys()):
             raise WireError("fields", f"not a signds proposal: {quoted(sorted(given))}")
         values = [base.typed(given, name, kind) for name, kind in _SELECTION.items()]
@@ -239,28 +230,12 @@ class SignDSRound(base.UpdateMechanism):
 def encode_report(
     indices: Ints | NDArray[np.uint32], sign: int, bit: int | None, *, dimension: int
 ) -> bytes:
-    """Encode one report.
-
-    Parameters
-    ----------
-    indices : numpy.ndarray of int64 or uint32, shape (dim_out,)
-        Strictly increasing, in [0, dimension), dim_out in [1, min(dimension, 4096)].
-    sign : int
-        1 or -1.
-    bit : int or None
-        Magnitude bit, 0 or 1; None if the round asks for none.
-    dimension : int
-        Number of coordinates of the update, in [1, 2**32 - 1].
-
-    Returns
-    -------
-    bytes
-        Of length :attr:`SelectionPlan.report_bytes`.
+    """Encode strictly increasing indices in [0, dimension), a sign and a bit or None.
 
     Raises
     ------
     ValueError
-        If an argument is not as described.
+        If an argument is outside its interval.
     """
     if sign not in (-1, 1):
         raise ValueError(f"sign must be -1 or 1, got {sign}")
@@ -275,27 +250,7 @@ def encode_report(
 def decode_report(
     data: bytes, *, dimension: int, dim_out: int, has_bit: bool
 ) -> tuple[Ints, int, int | None]:
-    """Decode one report, strictly.
-
-    Parameters
-    ----------
-    data : bytes
-        What :func:`encode_report` returned.
-    dimension : int
-        Number of coordinates of the update, in [1, 2**32 - 1].
-    dim_out : int
-        Number of indices, in [1, min(dimension, 4096)].
-    has_bit : bool
-        Whether a magnitude bit must be there; if not, it must not.
-
-    Returns
-    -------
-    indices : numpy.ndarray of int64, shape (dim_out,)
-        Strictly increasing, in [0, dimension).
-    sign : int
-        1 or -1.
-    bit : int or None
-        0 or 1 if ``has_bit``, else None.
+    """Decode one report, strictly, into int64 indices of shape (dim_out,), sign and bit.
 
     Raises
     ------

@@ -1,65 +1,41 @@
-r"""The sizes of SignDS: the exact law of |J n S|, h and v_th, and K by what a report is worth.
+r"""The sizes of SignDS: the exact law of |J n S|, h and v_th, and K by the value of a report.
 
-The exact law of v = |J n S| in SignDS.
+**The law.** v = |J n S| has weight :math:`C(K, v)\,C(d-K, h-v)`, times :math:`e^\epsilon` from v_th
+on. Doubles overflow in these weights (the published client returns h = 79 where 238 is right). The
+law is kept as Python integers with a rational number just below :math:`e^\epsilon`
+(:mod:`flower_ldp.mechanisms.random`); a draw is one uniform integer and a bisection, without
+rounding.
 
-SignDS reports an h-subset J of d dimensions with probability proportional to
-:math:`e^{\epsilon [|J \cap S| \ge v_{th}]}`, where S holds the K largest entries. Then v
-has weight :math:`C(K, v)\,C(d-K, h-v)`, times :math:`e^\epsilon` from v_th on. Doubles
-overflow in these weights (the client of the published implementation returns h = 79
-where 238 is right), so the law is kept as Python integers, with a rational number just
-below :math:`e^\epsilon` (see :mod:`flower_ldp.mechanisms.random`); a draw is one uniform
-integer and a bisection, with no rounding at all.
+**v_th and h**, with :math:`E_t(h)` the mean of v under threshold t:
 
-Source: Jiang, Zhou, Grossklags, "SignDS-FL", ACM TIST 13(5), 2022, section 4.
-
-How many dimensions a SignDS report carries (h), and how many must lie in S (v_th).
-
-Both depend on public configuration only. With :math:`E_t(h)` the mean of v = |J n S|
-under threshold t:
-
-* **v_th** is the first t with :math:`E_t \le t`. Since
-  :math:`E_{t+1} > E_t \iff t < E_t`, that t maximizes the mean. (Stopping at the first t
-  that does not raise a double fails: :math:`E_t` is flat to double precision for small t.)
+* **v_th** is the first t with :math:`E_t \le t`. Since :math:`E_{t+1} > E_t \iff t < E_t`, it
+  maximizes the mean. (:math:`E_t` is flat to double precision for small t, so comparing doubles
+  fails.) It is found in exact integers.
 * **h** is the largest number such that every :math:`h' \le h` reaches
-  :math:`\max_t E_t(h') \ge \rho h'`, or 1 if none does. The maximum is reached at
-  :math:`\lceil \max_t E_t \rceil` and :math:`E_t` rises exactly while :math:`t < E_t`, so
-  the condition holds if and only if :math:`E_t(h') \ge \rho h'` at the single
-  :math:`t = \lceil \rho h' \rceil`: one tail sum per h'.
+  :math:`\max_t E_t(h') \ge \rho h'`, or 1. The maximum is at :math:`\lceil \max_t E_t \rceil` and
+  :math:`E_t` rises exactly while :math:`t < E_t`, so the condition is :math:`E_t(h') \ge \rho h'`
+  at :math:`t = \lceil \rho h' \rceil`: one tail sum per h'. Doubles decide, with binomials from
+  running sums of log ratios (``lgamma`` loses all digits at d = 1e9); exact integers decide close
+  calls. The cost does not depend on d.
 
-v_th is found in exact integers. For h the sums are taken in doubles, for many h' at once
-(logarithms of binomials from running sums of log ratios, since ``lgamma`` loses all digits at
-d = 1e9); where a double is too close to call, exact integers decide. The cost does not depend on d.
+**K, if it is open.** The value of a report is its inner product with an update of standard normal
+entries, for a report of length one. A report :math:`s 1_J` has length :math:`\sqrt h`, and
+:math:`\rho h` of its dimensions lie in S. With q = K/d, :math:`\rho = E[v]/h` and t the upper
+q-quantile
 
-Source of the rules: Jiang, Zhou, Grossklags, "SignDS-FL", ACM TIST 13(5), 2022; the
-one-sided tests and their proofs above are this package's.
+.. math:: c(K, h) = \sqrt h\,\frac{\rho - q}{1 - q}\,r(q), \qquad r(q) = \frac{\phi(t)}{q}.
 
-How large the top set (K) and the report (h) of SignDS should be, if nobody says.
+A small S makes c large, and the mean of many reports a vector of the few largest entries alone,
+whose cosine with the update is :math:`a = \sqrt{2q}\,r(q)`. The sum of N reports has noise of
+square length N h and a mean of length :math:`N c \sqrt{h/d}\,/\,a`, hence
 
-The worth of a report is how far it points along the update, in standard deviations of its
-entries, for a report of length one. A report :math:`s 1_J` has length :math:`\sqrt h`; of
-its h dimensions :math:`\rho h` lie in S, where the mean is r, and the others where the mean
-is :math:`-r q/(1-q)`, for entries of mean 0. So with q = K/d and :math:`\rho = E[v]/h`
+.. math:: \cos = \sqrt\nu\,\frac{c}{\sqrt{1 + \nu c^2/a^2}}, \qquad \nu = N/d.
 
-.. math:: c(K, h) = \sqrt h\,\frac{\rho - q}{1 - q}\,r(q), \qquad r(q) = \frac{\phi(t)}{q},
+The rule takes the K and h of the largest cosine at :math:`\nu` = :data:`REPORTS_PER_WEIGHT`, with K
+from :data:`LEAST_FRACTION` d to d/4. All of this depends on d and epsilon alone.
 
-the last for normal entries of variance 1, t being their upper q-quantile.
-
-A small S makes c large, and the mean of many reports a vector that holds the few largest
-entries alone. The direction of that mean, +1 on the K largest entries and -1 on the K
-smallest, has with the update the cosine :math:`a = \sqrt{2q}\,r(q)`. The sum of N reports
-of one update has noise of square length N h, and a mean of length
-:math:`N c \sqrt{h/d}\,/\,a`; so its own cosine with the update is
-
-.. math:: \cos = \sqrt\nu\,\frac{c}{\sqrt{1 + \nu c^2/a^2}}, \qquad \nu = N/d:
-
-c, times a constant, for few reports and a for many.
-
-**The rule**: the K and h of the largest cosine at :math:`\nu` =
-:data:`REPORTS_PER_WEIGHT`, with v_th as always
-(:func:`flower_ldp.mechanisms.signds_size.best_threshold`) and K from
-:data:`LEAST_FRACTION` d to d/4.
-
-Everything here depends on d and epsilon: public configuration.
+Source: Jiang, Zhou, Grossklags, "SignDS-FL", ACM TIST 13(5), 2022, section 4; the one-sided tests,
+their proofs and the rule for K are this package's.
 """
 
 from __future__ import annotations
@@ -85,20 +61,7 @@ MAX_DIM_OUT = 4096
 
 @lru_cache(maxsize=1)
 def hypergeometric_weights(dimension: int, top_size: int, dim_out: int) -> tuple[int, list[int]]:
-    """Return the smallest feasible v and the counts C(K, v) C(d-K, h-v) from there on.
-
-    Parameters
-    ----------
-    dimension, top_size, dim_out : int
-        d, K and h, with 1 <= K <= d and 1 <= h <= d.
-
-    Returns
-    -------
-    first : int
-        max(0, h - (d - K)).
-    counts : list of int
-        Exact, for v from ``first`` to min(h, K).
-    """
+    """Return the smallest feasible v, and the exact C(K, v) C(d-K, h-v) from it on."""
     rest = dimension - top_size
     first = max(0, dim_out - rest)
     count = math.comb(top_size, first) * math.comb(rest, dim_out - first)
@@ -113,8 +76,8 @@ def hypergeometric_weights(dimension: int, top_size: int, dim_out: int) -> tuple
 def exp_scaled_at_least(epsilon: float, a: int, b: int) -> bool:
     """Decide ``a * e**epsilon >= b`` exactly, for integers of any size.
 
-    Equality of nonzero sides is impossible (e to a nonzero rational power is
-    irrational), so raising the precision settles every case.
+    Nonzero sides never are equal (e to a nonzero rational power is irrational), so raising the
+    precision settles every case.
     """
     if epsilon == 0 or a == 0:
         return a >= b
@@ -131,7 +94,7 @@ def exp_scaled_at_least(epsilon: float, a: int, b: int) -> bool:
 
 @dataclass(frozen=True)
 class SelectionLaw:
-    """Distribution of v, the number of reported dimensions that lie in S.
+    """Distribution of v, the number of reported dimensions in S.
 
     Parameters
     ----------
@@ -140,8 +103,8 @@ class SelectionLaw:
     threshold : int
         v_th.
     low, high : int
-        Integer weights of one subset J below the threshold and from it on;
-        ``high / low`` is just below e^epsilon.
+        Integer weights of one subset J below the threshold and from it on; ``high / low`` is just
+        below e^epsilon.
     cumulative : list of int
         Running sums of the weights of v = first, first + 1, ...
     """
@@ -204,22 +167,7 @@ _ROWS = 256
 
 
 def largest_dim_out(dimension: int, top_size: int, epsilon: float, threshold_ratio: float) -> int:
-    """Return h for an update of d entries.
-
-    Parameters
-    ----------
-    dimension, top_size : int
-        d and K; K is at most d/4, or 1.
-    epsilon : float
-        Per release, in (0, 100].
-    threshold_ratio : float
-        Least E[v] / h, in [0.5, 1].
-
-    Returns
-    -------
-    int
-        In [1, d].
-    """
+    """Return h in [1, d] by the published rule, for K of at most d/4, or 1."""
     ratio = as_fraction(threshold_ratio)
     last = min(dimension, MAX_DIM_OUT)
     for start in range(1, last + 1, _ROWS):
@@ -242,20 +190,7 @@ def largest_dim_out(dimension: int, top_size: int, epsilon: float, threshold_rat
 
 
 def best_threshold(dimension: int, top_size: int, dim_out: int, epsilon: float) -> int:
-    """Return v_th, the first t with E_t <= t: it maximizes the mean of v.
-
-    Parameters
-    ----------
-    dimension, top_size, dim_out : int
-        d, K and h, with 1 <= K <= d and 1 <= h <= d.
-    epsilon : float
-        Per release, in (0, 100].
-
-    Returns
-    -------
-    int
-        In [0, h].
-    """
+    """Return v_th in [0, h], the first t with E_t <= t: it maximizes the mean of v."""
     first, counts = hypergeometric_weights(dimension, top_size, dim_out)
     # How far v is above each t, and how far below it, both summed over the counts of v.
     above = list(accumulate(accumulate(reversed(counts)), initial=0))[-2::-1]
@@ -291,27 +226,13 @@ _MARGIN = 1e-6
 
 
 def mean_of_top(fraction: float) -> float:
-    """Return r(q), the mean of the q largest of normal entries of mean 0 and variance 1."""
+    """Return r(q), the mean of the q largest of standard normal entries."""
     normal = NormalDist()
     return normal.pdf(normal.inv_cdf(fraction)) / fraction
 
 
 def worths(dimension: int, top_size: int, epsilon: float, dim_outs: Ints) -> Floats:
-    """Return c(K, h) for each h.
-
-    Parameters
-    ----------
-    dimension, top_size : int
-        d and K, with 1 <= K < d.
-    epsilon : float
-        Per release, in (0, 100].
-    dim_outs : ndarray of int, shape (n,)
-        h, each in [1, d].
-
-    Returns
-    -------
-    ndarray of float64, shape (n,)
-    """
+    """Return c(K, h), float64, for each h of an array of int, with 1 <= K < d."""
     q = top_size / dimension
     excess = _excesses(dimension, top_size, epsilon, dim_outs).max(axis=1)
     return np.asarray(excess / np.sqrt(dim_outs) / (1.0 - q) * mean_of_top(q))
@@ -325,7 +246,7 @@ def best_sizes(
     least: float = LEAST_FRACTION,
     crowd: float = REPORTS_PER_WEIGHT,
 ) -> tuple[int, int]:
-    """Return K and h whose sum of reports points farthest along the update.
+    """Return K and h whose sum of reports has the best cosine with the update.
 
     Parameters
     ----------
@@ -334,18 +255,11 @@ def best_sizes(
     epsilon : float
         Per release, in (0, 100].
     dim_out : int
-        h if it is given, in [1, d]; 0 to choose it.
+        h if given, in [1, d]; 0 to choose one of at most 128.
     least : float
-        Least K / d.
+        Least K / d; K is at most d / 4, or 1.
     crowd : float
         nu, reports in the sum for each weight.
-
-    Returns
-    -------
-    top_size : int
-        K, from ``least`` d to d / 4, or 1.
-    dim_out : int
-        h, at most 128 if it is chosen.
     """
     smallest, largest = max(1, math.ceil(least * dimension)), dimension // 4
     if smallest >= largest:

@@ -1,39 +1,22 @@
 """Exactly K largest entries of a vector, as a rule for membership and a place to draw from.
 
-SignDS needs to know whether an entry of the update ``u`` is among the K largest of
-``s*u``, and to draw some of these and some of the rest. It does not need their order.
-So the set is held as a threshold tau and a cut among the entries equal to it:
+SignDS asks whether an entry of u is among the K largest of ``s*u``, and draws some of these and
+some others. The set is held as a threshold tau and a cut among the entries equal to it:
 
-    S = {i : s*u_i > s*tau}  united with  {i : u_i = tau and i < tie_cut},
+    S = {i : s*u_i > s*tau}  united with  {i : u_i = tau and i < tie_cut}.
 
-where ``tie_cut`` makes the size exactly K. The privacy theorem of the selection rests on
-|S| = K for every input, and updates hold masses of equal entries (exact zeros), with
-which ``s*u >= s*tau`` alone would admit more. Which of the equals belong depends on
-nothing but their positions. No set is given away whose members were not counted: where the
-fast way's threshold leaves another number, the threshold comes from a copy of u.
+The privacy theorem of the selection rests on |S| = K for every input. Updates hold masses of equal
+entries (exact zeros), so ``tie_cut`` decides among them by position. :func:`top_set` counts the
+members before it returns a set; where the fast threshold is wrong, a copy of u gives it.
 
-Drawing is by rejection of uniform positions, or, where that would take many trials, by
-uniform ranks that one pass turns into positions; both are exactly uniform and neither
-makes a list of S.
+Draws reject uniform positions or, where that takes many trials, turn uniform ranks into positions.
+Both are exactly uniform, and neither lists S.
 
-**The threshold** of a long vector is found without sorting it.
-
-The search finds tau, the K-th best entry of a vector ``u`` of length d ("best" is largest for sign
-+1, smallest for sign -1), and how many entries equal to tau belong to the best K. Two order
-statistics of a small sample of u bracket tau; one pass in blocks that stay in cache
-counts the entries at or beyond the better end and collects those strictly between; a
-selection among these gives tau. This is the sampled selection of Floyd and Rivest,
-"Expected time bounds for selection" (1975), with the ends' equals counted apart, so
-that a mass of equal entries is never collected.
-
-The sample is to decide how long this takes, never the result: when the bracket misses, or
-would collect too much, the threshold comes from a selection on a copy of the vector. Nothing
-here is taken on trust: :func:`top_set` counts the members that a threshold leaves.
-
-**Passes** over a long vector go in blocks that stay in cache.
-
-The comparisons of a pass write to one small mask, so a pass costs one reading of the
-vector and next to no memory, whatever the vector's dtype and layout.
+The threshold of a long vector comes from Floyd and Rivest's sampled selection ("Expected time
+bounds for selection", 1975). Two order statistics of a small sample bracket tau; one pass, in
+blocks that stay in cache, counts the entries at or beyond the better end and collects those
+strictly between. The ends' equals are counted apart, so a mass of equal entries is never collected.
+The sample decides the time, never the result.
 """
 
 from __future__ import annotations
@@ -62,16 +45,15 @@ class TopSet:
     Attributes
     ----------
     values : ndarray of float16, float32 or float64, shape (d,)
-        The vector u: a read-only view, not a copy. Changing the vector underneath
-        makes the rule wrong.
+        The vector u, a read-only view: changing the vector breaks the rule.
     sign : {-1, +1}
         The s in ``s*u``.
     size : int
-        K, the exact number of members.
+        K.
     threshold : numpy scalar
-        tau, an entry of u (in the scale of u, not of ``s*u``) and of its type.
+        tau, an entry of u and of its type.
     tie_cut : int
-        Entries equal to ``threshold`` are members where their index is below this.
+        Entries equal to ``threshold`` below this index are members.
     """
 
     values: FloatVector
@@ -81,18 +63,7 @@ class TopSet:
     tie_cut: int
 
     def contains(self, indices: Ints) -> Bools:
-        """Tell which indices are members.
-
-        Parameters
-        ----------
-        indices : ndarray of int, any shape
-            Positions in ``[0, d)``.
-
-        Returns
-        -------
-        ndarray of bool
-            Of the same shape.
-        """
+        """Return which positions in [0, d) are members."""
         entries = self.values[indices]
         ties = (entries == self.threshold) & (indices < self.tie_cut)
         members: Bools = beats(self.sign)(entries, self.threshold) | ties
@@ -101,17 +72,13 @@ class TopSet:
     def count(self) -> int:
         """Return the number of members, by looking at every entry.
 
-        Whatever tau and ``tie_cut`` are, the members come first in the order "better first,
-        among equals the lower position first". So if they are K in number, they are the K
-        largest: this number proves the set.
+        For any tau and ``tie_cut`` the members come first in the order "better first, among equals
+        the lower position first". K members therefore are the K largest.
         """
         return sum(int(np.count_nonzero(mask)) for _, _, mask in self._masks())
 
     def mean(self) -> float:
-        """Return the mean over the set of ``s*u``, accumulated in float64.
-
-        Finite for every vector: where a sum is beyond float64, entries are scaled down first.
-        """
+        """Return the mean of ``s*u`` over the set in float64; finite for every vector."""
         total = self._sum(1.0)
         if math.isfinite(total):
             return self.sign * total / self.size
@@ -131,28 +98,14 @@ class TopSet:
             return math.inf
 
     def sample(self, inside: int, outside: int, rng: RandomSource) -> Ints:
-        """Draw members and non-members, uniformly and without replacement.
+        """Draw members and others without replacement, as ascending distinct positions.
 
-        Parameters
-        ----------
-        inside : int
-            How many members, in ``[0, K]``.
-        outside : int
-            How many non-members, in ``[0, d - K]``.
-        rng : RandomSource
-            Source of the draws. The result is exactly uniform, over all choices of
-            ``inside`` members and ``outside`` others, if its integers are.
-
-        Returns
-        -------
-        ndarray of int64, shape (inside + outside,)
-            Distinct indices in ascending order, so that the order does not tell the
-            members apart.
+        Ascending order hides which are members.
 
         Raises
         ------
         ValueError
-            If a count is outside its interval.
+            If ``inside`` is not in [0, K] or ``outside`` not in [0, d - K].
         RuntimeError
             If the source keeps repeating itself.
         """
@@ -186,11 +139,7 @@ class TopSet:
         return found
 
     def _masks(self) -> Iterator[tuple[int, FloatVector, Bools]]:
-        """Yield offset, entries and membership of consecutive blocks.
-
-        Before ``tie_cut`` equals belong and after it they do not, so one comparison
-        a block is enough.
-        """
+        """Yield offset, entries and membership of consecutive blocks."""
         parts = (
             (beats_or_ties(self.sign), 0, self.tie_cut),
             (beats(self.sign), self.tie_cut, len(self.values)),
@@ -204,21 +153,18 @@ class TopSet:
 def top_set(values: FloatVector, size: int, sign: int) -> TopSet:
     """Return the set of exactly ``size`` largest entries of ``sign * values``.
 
-    Among entries equal to the threshold the lowest positions belong. Zeros of either
-    sign are equal.
+    Among entries equal to the threshold the lowest positions belong; zeros of either sign are
+    equal. Ten million entries take four to six times as long as adding them up. Vectors up to
+    131,072 entries, and adversarial longer ones, are copied.
 
     Parameters
     ----------
     values : ndarray of float16, float32 or float64, shape (d,)
-        The vector u, contiguous or not. Not modified and not copied.
+        The vector u, contiguous or not; not modified.
     size : int
         K, in ``[1, d]``.
     sign : {-1, +1}
         The s in ``s*u``.
-
-    Returns
-    -------
-    TopSet
 
     Raises
     ------
@@ -226,12 +172,6 @@ def top_set(values: FloatVector, size: int, sign: int) -> TopSet:
         If ``values`` holds NaN or infinity.
     RuntimeError
         If no set of ``size`` members was found, as when the vector changes meanwhile.
-
-    Notes
-    -----
-    Takes four to six times as long as adding up a vector of ten million entries or
-    more, and a few per cent of its memory. Vectors up to 131,072 entries, and rare or
-    adversarial longer ones, take a copy.
     """
     # A plain view: subclasses redefine comparisons (masked arrays) or cost time.
     view = np.asarray(values).view()
@@ -260,16 +200,15 @@ _BRACKET_SHARE = 8
 
 
 def _by_copy(values: FloatVector, size: int, sign: int) -> Bound:
-    """Return tau by a selection on a copy of u."""
     for offset, block, mask in blocks(values):
         check_finite(block, mask, offset)
     return _select(values.copy(), size - 1, sign)
 
 
 def _by_bracket(values: FloatVector, size: int, sign: int) -> Bound | None:
-    """Return tau by one pass, or None if too much lies in the bracket; wrong if tau lies outside.
+    """Return tau by one pass, or None if too much lies in the bracket.
 
-    If tau is beyond an end, that end is returned, and the count of its members refutes it.
+    If tau lies beyond an end, that end is returned, and the count of its members refutes it.
     """
     worse_end, better_end = _bracket(values, size, sign)
     scanned = _scan(values, sign, worse_end, better_end, len(values) // _BRACKET_SHARE)
@@ -284,10 +223,10 @@ def _by_bracket(values: FloatVector, size: int, sign: int) -> Bound | None:
 
 
 def _bracket(values: FloatVector, size: int, sign: int) -> tuple[Bound, Bound]:
-    """Return two values, worse and better, that should enclose tau.
+    """Return two values, worse and better, that probably enclose tau.
 
-    The positions are one in each of n equal ranges, shifted by a multiple of the
-    golden ratio (40503 / 2**16) so that no period of the vector is in step with them.
+    Positions lie one in each of n equal ranges, shifted by a multiple of the golden ratio (40503 /
+    2**16) so that no period of the vector is in step with them.
     """
     length = len(values)
     count = min(_LARGEST_SAMPLE, max(_SMALLEST_SAMPLE, length // 64))
@@ -316,7 +255,7 @@ def _scan(
 ) -> tuple[int, FloatVector] | None:
     """Count the entries at or beyond the better end; collect those strictly between.
 
-    Every entry is checked to be finite. None if more than ``limit`` would be collected.
+    None if more than ``limit`` would be collected. Every entry is checked to be finite.
     """
     strict, at_least = beats(sign), beats_or_ties(sign)
     beyond, collected = 0, 0
@@ -336,10 +275,7 @@ def _scan(
 
 
 def _tie_cut(values: FloatVector, threshold: Bound, wanted: int) -> int | None:
-    """Return the position behind the first ``wanted`` entries that equal ``threshold``.
-
-    None if there are not so many.
-    """
+    """Return the position behind the first ``wanted`` equal entries, None if too few."""
     if wanted < 1:
         return None if wanted else 0
     for offset, block, mask in blocks(values):
@@ -372,25 +308,18 @@ def beats_or_ties(sign: int) -> np.ufunc:
 def blocks(
     values: FloatVector, start: int = 0, stop: int | None = None
 ) -> Iterator[tuple[int, FloatVector, Bools]]:
-    """Cut ``values[start:stop]`` into blocks fit for fast comparisons.
+    """Cut ``values[start:stop]`` into contiguous blocks in native byte order.
 
-    Parameters
-    ----------
-    values : ndarray of float16, float32 or float64, shape (d,)
-        Contiguous or not, in any byte order; not modified.
-    start, stop : int
-        Range of positions; the end by default.
+    float16 is widened to float32, which is exact and compares many times faster. A block is a part
+    of ``values`` or a buffer: read-only, and valid until the next one.
 
     Yields
     ------
     offset : int
-        Position of the block's first entry in ``values``.
+        Position of the block's first entry.
     block : ndarray of float32 or float64
-        Contiguous and in native byte order. float16 is widened, which is exact and
-        many times faster to compare. Not to be written to, and valid only until the
-        next block: it is either a part of ``values`` or a buffer.
     mask : ndarray of bool
-        Scratch space of the block's length, uninitialized.
+        Uninitialized scratch space of the block's length.
     """
     stop = len(values) if stop is None else stop
     if stop <= start:
@@ -410,22 +339,7 @@ def blocks(
 
 
 def check_finite(block: FloatVector, mask: Bools, offset: int) -> None:
-    """Raise unless every entry of a block is finite.
-
-    Parameters
-    ----------
-    block : ndarray of float
-        Entries to check.
-    mask : ndarray of bool
-        Scratch space of the same length.
-    offset : int
-        Position of the block's first entry, for the message.
-
-    Raises
-    ------
-    ValueError
-        If an entry is NaN or infinite; the text names the first such position.
-    """
+    """Raise ValueError with the position of the first entry that is NaN or infinite."""
     np.isfinite(block, out=mask)
     if not mask.all():
         position = offset + int(mask.argmin())
