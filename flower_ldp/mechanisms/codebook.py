@@ -1,44 +1,39 @@
-r"""Codebook response: a row of class probabilities becomes one code, told by k-ary response.
+r"""Codebook response: a row of class probabilities becomes one code, sent by k-ary response.
 
-A public codebook holds m rows on the simplex. A client replaces its row by the nearest code
-and reports the code's number through k-ary randomized response.
+A public codebook holds m rows on the simplex. A client replaces its row by the nearest code and
+reports the code's number through k-ary randomized response.
 
-**Theorem.** Two rows are neighbours if they differ in any way. Which code is nearest is a
-deterministic function of the row and of public data, and the response to that code is
-epsilon-LDP (:mod:`flower_ldp.mechanisms.randomized_response`), so one row is epsilon-LDP; tight
-if two codes can be reached. A client that sends n rows pays n epsilon.
+**Relation**: any two rows.
+
+**Unit**: one row; a client that sends n rows pays n epsilon.
+
+**Guarantee**: a row is epsilon-LDP; tight if two codes can be reached.
+
+**Proof**: the nearest code is a deterministic function of the row and of public data, and the
+response to it is epsilon-LDP (:mod:`flower_ldp.mechanisms.randomized_response`).
+
+**Exactness**: that of the response.
+
+**Invalid input**: a row off the simplex gets a uniform code, and all rows do if there are not as
+many rows and entries as agreed.
 
 "Nearest" is in Euclidean distance among the codes whose largest entry is where the row's is, if
-there are any, and among all codes otherwise. Scores group rows by their largest entry, so a
-code on the other side of that border would cost more than its distance says. Privacy does
-not depend on the rule.
+any, else among all. Scores group rows by their largest entry, so a code across that border would
+cost more than its distance.
 
-**Invalid input.** Each row that is not on the simplex is answered by a uniform code, and all of
-them if there are not as many rows and entries as agreed.
-
-**Estimate.** The share of each code among the clients, by maximum likelihood
-(:mod:`flower_ldp.mechanisms.codebook`).
-
-How often each category is true, by maximum likelihood from k-ary responses.
-
-A report names category j with probability :math:`q + t w_j`, where w are the true shares,
-:math:`t = (e^\epsilon - 1)/(e^\epsilon + m - 1)` and :math:`q = (1 - t)/m`. With
-:math:`c_j` reports of j the log-likelihood :math:`\sum_j c_j \log(q + t w_j)` is concave.
-
-**Expectation-maximization** (iterative Bayesian unfolding; Agrawal and Aggarwal 2001) starts at
-a prior and repeats
+**Estimate**: a report is j with probability :math:`q + t w_j`, where w are the true shares,
+:math:`t = (e^\epsilon - 1)/(e^\epsilon + m - 1)` and :math:`q = (1 - t)/m`. The log-likelihood
+:math:`\sum_j c_j \log(q + t w_j)` is concave. By the Karush-Kuhn-Tucker conditions its maximum is
+:math:`w_j = \max(0, c_j/\lambda - q/t)`, with :math:`\lambda` found by sorting: no iteration and no
+prior. Expectation-maximization (Agrawal and Aggarwal 2001) starts at a prior and repeats
 
 .. math:: w_j \leftarrow \frac{w_j}{N} \Big( t \frac{c_j}{q + t w_j}
           + q \sum_i \frac{c_i}{q + t w_i} \Big).
 
-No step lowers the likelihood. After n steps it is within
-:math:`N\,\mathrm{KL}(w^* \| w^{(0)})/n` of its maximum, at :math:`w^*` (Csiszar and Tusnady
-1984). Stopped early it stays near its prior, which is what a private estimate must not do
-unnoticed: a score would then echo the prior and not the reports.
+After n steps it is within :math:`N\,\mathrm{KL}(w^* \| w^{(0)})/n` of the maximum (Csiszar and
+Tusnady 1984). Stopped early it stays near its prior, and a score then shows the prior.
 
-**Closed form.** The maximum needs no iteration. By the Karush-Kuhn-Tucker conditions
-:math:`w_j = \max(0, c_j/\lambda - q/t)`, and :math:`\lambda` is found by sorting, as in a
-projection onto the simplex. It has no prior.
+**Source**: k-ary response, Kairouz, Bonawitz, Ramage 2016.
 """
 
 import math
@@ -68,14 +63,14 @@ class CodebookResponse(Mechanism[object, Any]):
     Parameters
     ----------
     codebook : ndarray of float, shape (m, k)
-        Distinct rows on the simplex, m at least 2; a read-only copy is kept. It must come from
-        public data: it is no part of the guarantee.
+        Distinct rows on the simplex, m at least 2; copied. It must come from public data: the
+        guarantee does not cover it.
     epsilon : float
         Per row and per client, for any change of the row; in (0, 100].
     rows : int
-        Rows that a client releases at a time, n, at least 1. Public.
+        Rows of one release, n, at least 1. Public.
     name : str
-        What the events are called in a ledger.
+        Name of the events in a ledger.
 
     Raises
     ------
@@ -137,7 +132,7 @@ class CodebookResponse(Mechanism[object, Any]):
         Parameters
         ----------
         rows : ndarray of float, shape (n, k)
-            Any number of rows on the simplex.
+            Rows on the simplex.
 
         Returns
         -------
@@ -173,8 +168,7 @@ class CodebookResponse(Mechanism[object, Any]):
         Parameters
         ----------
         value : ndarray of float, shape (rows, classes)
-            Each row on the simplex, its sum within 1e-3 of 1; not modified. Any other row is
-            answered by a uniform code.
+            Each row on the simplex, its sum within 1e-3 of 1. Any other row gets a uniform code.
         rng : RandomSource
             Source of the noise.
 
@@ -200,18 +194,12 @@ class CodebookResponse(Mechanism[object, Any]):
         return math.fsum(self.response.log_prob(reported, true) for reported, true in pairs)
 
     def count(self, reports: ArrayLike) -> Ints:
-        """Return how many reported rows name each code, shape (m,).
-
-        Raises
-        ------
-        ValueError
-            If a report names no code.
-        """
+        """Return the number of reports of each code, shape (m,)."""
         named = check_labels("reports", reports, self.codes)
         return np.bincount(named.reshape(-1), minlength=self.codes).astype(np.int64)
 
     def estimate(self, reports: ArrayLike) -> Floats:
-        """Return the share of each code among the clients' rows, by maximum likelihood.
+        """Return the share of each code among the rows, by maximum likelihood without a prior.
 
         Parameters
         ----------
@@ -221,8 +209,7 @@ class CodebookResponse(Mechanism[object, Any]):
         Returns
         -------
         ndarray of float64, shape (m,)
-            On the simplex. No prior enters: :func:`~flower_ldp.mechanisms.codebook.em_estimate`
-            takes one.
+            On the simplex.
 
         Raises
         ------
@@ -240,19 +227,7 @@ def _check_counts(counts: ArrayLike) -> Floats:
 
 
 def maximum_likelihood(counts: ArrayLike, epsilon: float) -> Floats:
-    """Return the shares that make the reports most likely, in closed form.
-
-    Parameters
-    ----------
-    counts : array_like of integers, shape (m,)
-        How many reports name each category.
-    epsilon : float
-        Of the k-ary response, per report.
-
-    Returns
-    -------
-    ndarray of float64, shape (m,)
-        On the simplex.
+    """Return the shares that make the reports most likely, in closed form; float64 on the simplex.
 
     Raises
     ------
@@ -276,25 +251,20 @@ def em_estimate(
     iterations: int = 10_000,
     tolerance: float = 1e-10,
 ) -> Floats:
-    """Return shares by expectation-maximization from a prior.
+    """Return shares by expectation-maximization from a prior; float64 on the simplex.
 
     Parameters
     ----------
     counts : array_like of integers, shape (m,)
-        How many reports name each category.
+        Number of reports of each category.
     epsilon : float
         Of the k-ary response, per report.
     prior : array_like of float, shape (m,)
-        Where to start; all positive. A category of share 0 would stay there.
+        The start; all positive. A category of share 0 would stay there.
     iterations : int
         Most steps, at least 1. Few of them keep the estimate near the prior.
     tolerance : float
         Stop when a step raises the log-likelihood per report by less; at least 0.
-
-    Returns
-    -------
-    ndarray of float64, shape (m,)
-        On the simplex.
 
     Raises
     ------
@@ -322,15 +292,7 @@ def em_estimate(
 
 
 def log_likelihood(counts: ArrayLike, epsilon: float, shares: ArrayLike) -> float:
-    """Return the log-likelihood of shares, up to a constant of the counts.
-
-    Parameters
-    ----------
-    counts, shares : array_like, shape (m,)
-        Reports naming each category, and the shares that are judged.
-    epsilon : float
-        Of the k-ary response, per report.
-    """
+    """Return the log-likelihood of shares, up to a constant of the counts."""
     found, judged = np.asarray(counts, dtype=np.float64), np.asarray(shares, dtype=np.float64)
     noise = 1.0 / math.expm1(epsilon)
     law = (noise + judged) / (1.0 + noise * len(judged))

@@ -1,86 +1,63 @@
 r"""Codewords: one public unit vector near the client's direction, in two or three bytes.
 
-A public code has M = 2n unit vectors: the rows of Hadamard's matrix of order n behind public
-random signs (:mod:`flower_ldp.mechanisms.hadamard`), over their length, each with both
-signs. An update u of d <= n entries, filled up with zeros, has an inner product with each; one
-fast transform finds all. **Exactly K** codewords are favoured: the K of the largest inner
-product. There are G such codes of one seed. The report is the number r of a code, drawn
-uniformly and independent of u, and a codeword c of it, drawn with
+A public code has M = 2n unit vectors: the rows of Hadamard's matrix of order n behind public random
+signs (:mod:`flower_ldp.mechanisms.hadamard`), over their length, each with both signs. An update u
+of d <= n entries, padded with zeros, has an inner product with each; one fast transform finds all.
+Exactly K codewords, those of the largest inner products, are *favoured* (S). A seed gives G codes.
+The report is the number r of a code, uniform and independent of u, and a codeword c of it with
 
 .. math:: P(c \mid u, r) \propto e^{\epsilon\,[c \in S_r(u)]}.
 
-**Neighbours**: any two updates (replace-one at the level of a client's whole data). **Theorem**:
-one report is epsilon-LDP, and tight, whatever the codes are and whoever chose the seed. *Proof*: r
-carries no information. For given r, S has exactly K of M codewords for every u, so the normalizer
-K e^epsilon + M - K is the same for all, and two probabilities of one c differ by a factor of at
-most e^epsilon. How inner products are rounded does not matter: they only order the codewords.
+**Relation**: any two updates (replace-one on a client's whole data).
 
-**Blocks.** With B blocks the update is cut into B parts of equal length, and each part has a
-matrix of its own: a codeword lies in one block, and all 2n of all blocks compete for the K places.
-It is a code as any other, and the proof is the same. An update that lies in few blocks, as that of
-a last layer for few examples lies in the rows of their classes, has nearer codewords so.
+**Unit**: client.
 
-**Ties** are broken by position, counted from an offset t that is drawn uniformly for each report
-and is not reported: for each t the proof holds, hence for their mixture. So no codeword is
-preferred: an update of zeros is answered by a uniform codeword.
+**Guarantee**: one report is epsilon-LDP, and tight, whatever the codes are and whoever chose the
+seed.
 
-**Invalid input.** What is no d finite numbers is answered as an update of zeros.
+**Proof**: r is independent of u. For given r, S has exactly K of M codewords for every u, so the
+normalizer K e^epsilon + M - K is the same for all, and two probabilities of one c differ by a
+factor of at most e^epsilon. Rounded inner products only order the codewords. Ties are broken by
+position from an offset that is drawn uniformly for each report and not reported: the proof holds
+for each offset, hence for their mixture.
 
-**Estimate.** For an update in a random direction the mean report is that direction times a
-public number (*Worth*, below). Of one code it is not quite u's direction, but leans to its largest
-inner products; over many codes that averages out.
+**Exactness**: integer weights in units of 2^-256, rounded to the safe side. Both sides of the law
+take the same random numbers and the same work, so that time does not show a favoured report.
 
-**What the clock tells.** Whichever side of the law is drawn, as many random numbers are taken and
-the same work is done: how long it took must not say whether the report is a favoured one.
+**Invalid input**: anything but d finite numbers counts as zeros, which get a uniform codeword.
 
-**Bytes.** A report is the version, 1, and one number in big-endian order: twice the row, plus 1 for
-the opposite sign, plus 2n for each code before its own. It takes as many bytes as the largest such
-number: 1 + 3 bytes for 64 codes of 2,048 rows. Every number below the largest is a report.
+**Blocks.** With B blocks the update is cut into B equal parts, each with a matrix of its own; all
+codewords compete for the K places, and the proof is the same. An update in few blocks, as that of a
+last layer for few classes, has nearer codewords.
 
-Sources: Isik, Chen, Ozgur, Weissman, No, "Exact optimality of communication-privacy-utility
-tradeoffs in distributed mean estimation", NeurIPS 2023 (k-closest encoding on a rotated code);
-Feldman, Talwar, "Lossless compression of efficient private local randomizers", ICML 2021.
+**Bytes.** The version, 1, and one big-endian number: twice the row, plus 1 for the opposite sign,
+plus 2n for each code before. 1 + 3 bytes for 64 codes of 2,048 rows.
 
-What a configuration of the codeword mechanism comes to: n, K, and what a report is worth.
-
-Everything here depends on d, epsilon, K and G: public configuration.
-
-**Worth.** Let the codewords be cut to the update's d of n entries, so that they are
-:math:`\sqrt{d/n}` long. A report of a random update u has the mean :math:`g\,u/|u|` with
-:math:`g = \kappa\,m(K)/\sqrt n`: :math:`\kappa = P(S) - (1 - P(S)) K/(M-K)`, and m(K) the mean of
-the K largest of n normal magnitudes. Around its mean it spreads by :math:`d/n - g^2` in square
-length. So the sum of N reports of one update has with it a cosine of about
+**Estimate.** For an update in a random direction the mean report is that direction times :math:`g =
+\kappa\,m(K)/\sqrt n`, with :math:`\kappa = P(S) - (1 - P(S)) K/(M-K)` and m(K) the mean of the K
+largest of n normal magnitudes. Codewords, cut to d entries, are :math:`\sqrt{d/n}` long. The sum of
+N reports of one update has the cosine
 
 .. math:: \frac{1}{\cos^2} - 1 = \frac{d/n - g^2}{N g^2}
     + \frac{1 - 1/N}{G} \Big(\frac{d}{K\,m(K)^2} - 1\Big).
 
-The first term is noise, and one over x / d for x = N times the *efficiency*. The second is what G
-codes leave: the mean report of one code is the mean of its K favoured codewords, which only leans
-to u. It is exact for d = n; where d is little above n/2, rows come in pairs that differ in few of
-the d entries, and it is up to about twice as large. Each round has codes of its own, so over rounds
-it falls as noise does.
+The first term is noise. The second is the bias of G codes, exact for d = n and up to about twice as
+large where d is little above n/2; it falls over rounds, which have different codes.
 
-With B blocks a codeword lies in one of them, and the first term holds for n rows in all: a random
-update has the same inner products with any unit vectors. The mean report leans to the blocks in
-which the update is longest, whatever the codes are: a term more, for updates that are spread over
-all blocks. An update that lies in few of them has larger inner products, and its reports are worth
-up to B times as much.
-
-How far the mean report of a code with blocks lies along the update: what blocks cost.
-
-The K favoured codewords come mostly from the blocks in which the update is longest, whatever the
-codes are. So the mean report has, of a block of length :math:`r` times its fair share, not r but
-the expected part :math:`h(r)` of its direction, and over all blocks the square cosine
+With B blocks the mean report has a further bias to the blocks in which the update is longest: of a
+block of r times its fair length it holds :math:`h(r)` and not r, hence the square cosine
 
 .. math:: a = \frac{E[r\,h(r)]^2}{E[r^2]\,E[h(r)^2]}, \qquad
-    h(r) \propto (1 - c^2)^{(s-1)/2}, \quad c = \tau / (r \sqrt s),
+    h(r) \propto (1 - c^2)^{(s-1)/2}, \quad c = \tau / (r \sqrt s)
 
-for blocks of s entries, :math:`r^2` chi-square with s degrees over s, as an update has that is
-spread over all blocks: a direction of s entries has with a row an inner product of at least c
-times its length by the Beta law, and :math:`\tau` is where K of n rows are that near. It averages
-out over neither codes nor rounds. An update that lies in few blocks loses less, and gains more.
+for blocks of s entries and :math:`r^2` chi-square with s degrees over s, as for an update spread
+over all blocks. Inner products follow the Beta law, and :math:`\tau` is where K of n rows are that
+near. More codes or rounds do not average it out. An update in few blocks has less of it, and
+reports worth up to B times as much.
 
-The name of a codeword, which is all that a client sends.
+**Source**: Isik, Chen, Ozgur, Weissman, No, "Exact optimality of communication-privacy-utility
+tradeoffs in distributed mean estimation", NeurIPS 2023 (k-closest encoding on a rotated code);
+Feldman, Talwar, "Lossless compression of efficient private local randomizers", ICML 2021.
 """
 
 from __future__ import annotations
@@ -110,14 +87,14 @@ _ONE_BY_ONE = 1024
 
 @dataclass(frozen=True)
 class CodewordPlan(UpdatePlan):
-    """What a configuration comes to for one dimension; all of it public.
+    """The sizes and the law of codewords for one dimension; all of it public.
 
     Parameters
     ----------
     dimension : int
         d, entries of the update.
     order : int
-        n, rows of a code: so many blocks, each of the least power of two from its entries on.
+        n, rows of a code: for each block the least power of two from its entries on.
     favoured : int
         K.
     rotations : int
@@ -157,11 +134,11 @@ class CodewordPlan(UpdatePlan):
 
     @property
     def report_bytes(self) -> int:
-        """Number of bytes of every report: a version, and the number of a codeword."""
+        """Number of bytes of every report."""
         return 1 + -(-self.bits // 8)
 
     def describe(self, of: str) -> list[Fact]:
-        """Return the sizes of a report and its worth, under keys in ``of``."""
+        """Return the sizes of a report and its value, under keys in ``of``."""
         codes = f" in {self.rotations:,} codes of {self.codewords:,} codewords"
         blocks = f" of {self.block_size:,} weights"
         return [
@@ -176,17 +153,17 @@ class CodewordPlan(UpdatePlan):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """What was chosen, by the names of configurations and answers."""
+        """The chosen sizes by name."""
         return {"favoured": self.favoured, "rotations": self.rotations, "n": self.order}
 
     @property
     def summary(self) -> str:
-        """What was chosen, in words."""
+        """The chosen sizes in words."""
         return f"K = {self.favoured:,}"
 
     @property
     def contrast(self) -> float:
-        """Kappa: P(a favoured codeword's set) less what it takes for the others to balance."""
+        """Kappa: P(S), less the share that balances the other codewords."""
         probability = math.ldexp(self.weight, -COIN_BITS)
         rest = self.codewords - self.favoured
         return probability - (1.0 - probability) * self.favoured / rest
@@ -198,29 +175,21 @@ class CodewordPlan(UpdatePlan):
 
     @property
     def efficiency(self) -> float:
-        """How many weights' worth a report is: N of them are worth N times this, over d.
-
-        The sum of N reports of clients that agree has about the cosine sqrt(x / (1 + x)) with
-        their direction, x being that.
-        """
+        """Number of weights whose noise one report outweighs."""
         square = self.projection**2
         return self.dimension * square / (self.dimension / self.order - square)
 
     @property
     def bias(self) -> float:
-        """What the reports of a whole run lean away, in square length over what lies along.
-
-        0 for one block: that averages out as each round has codes of its own.
-        """
+        """Square of a run's reports across the update, over that along it; 0 for one block."""
         if self.blocks == 1:
             return 0.0
         return 1.0 / alignment(self.block_size, self.favoured / self.order) - 1.0
 
     def cosine_of_sum(self, reports: int) -> float:
-        """Return the expected cosine of a round's sum with the direction of its clients.
+        """Return the expected cosine of a round's sum with the direction of clients that agree.
 
-        If they agree, and their update is spread over all blocks. Where they do not agree, it is
-        less by the share that they have in common.
+        For an update spread over all blocks. Clients that differ have less, by the share in common.
 
         Parameters
         ----------
@@ -237,11 +206,11 @@ class CodewordPlan(UpdatePlan):
 
     @property
     def null_distribution(self) -> NullDistribution:
-        """The law of a sum of uniform codewords: l = d/n, and q = d/n^2 whatever the codes are.
+        """Law of a sum of uniform codewords: l = d/n, and q = d/n^2 whatever the codes are.
 
-        Rows of Hadamard's matrix over sqrt(n), cut to d columns, are a matrix A with orthonormal
-        columns, so the squares of all products of two codes' rows, those of A D A', sum to d. With
-        blocks the same holds in each, and rows of different blocks have the product 0.
+        Rows over sqrt(n), cut to d columns, are a matrix A with orthonormal columns, so the squares
+        of all products of two codes' rows, those of A D A', sum to d. With blocks this holds in
+        each, and rows of different blocks have the product 0.
         """
         last = self.dimension - (self.blocks - 1) * self.block_size
         squares = ((self.blocks - 1) * self.block_size**2 + last**2) / self.blocks
@@ -255,14 +224,7 @@ class CodewordPlan(UpdatePlan):
 
 @lru_cache(maxsize=64)
 def _plan(mechanism: Codeword, dimension: int) -> CodewordPlan:
-    """Return n, K and the law; K is chosen if ``favoured`` is 0.
-
-    Raises
-    ------
-    ValueError
-        If ``dimension`` is outside [2, 2^24], ``favoured`` is above n, or blocks are more than
-        the entries, leave some of them empty, or take more than 2^24 rows.
-    """
+    """Return n, K and the law; K is chosen if ``favoured`` is 0."""
     blocks = mechanism.blocks
     check_in("[2, inf)", "dimension", dimension)
     check_in(f"[1, {dimension}]", "blocks", blocks)
@@ -305,8 +267,8 @@ def _best_size(epsilon: float, order: int) -> int:
 def _mean_of_largest(order: int, size: int) -> float:
     """Return the mean of the K largest of n normal magnitudes, by their median quantiles.
 
-    The i-th largest stands at the quantile 1 - (i - 3/8) / (n + 1/4) (Blom 1958); many of them
-    stand where an integral of the tail puts their mean.
+    The i-th largest is at the quantile 1 - (i - 3/8) / (n + 1/4) (Blom 1958); for many of them an
+    integral of the tail gives the mean.
     """
     normal = NormalDist()
     exact = min(size, _ONE_BY_ONE)
@@ -331,12 +293,7 @@ _NORMAL = 512
 def alignment(size: int, share: float) -> float:
     """Return the square cosine of a mean report with an update that is spread over all blocks.
 
-    Parameters
-    ----------
-    size : int
-        Entries of a block, at least 1.
-    share : float
-        K over n, in (0, 1].
+    For blocks of ``size`` entries, and K over n in (0, 1].
     """
     lengths, spread = _lengths(size), math.sqrt(min(size, _NORMAL))
     low, high = 0.0, 64.0
@@ -369,7 +326,7 @@ def _lengths(size: int) -> Floats:
 
 
 def _nearer(size: int, cosines: Floats) -> Floats:
-    """Return how many of random rows have at least these cosines with a direction, or minus it."""
+    """Return how many random rows have at least these cosines with a direction, up to sign."""
     if size == 1:
         return (cosines < 1.0).astype(np.float64)
     angles = (np.arange(_ANGLES) + 0.5) / _ANGLES * (math.pi / 2)
@@ -380,7 +337,7 @@ def _nearer(size: int, cosines: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class CodewordReport:
-    """A report: which code, which row of it, and its sign.
+    """A report: the code, the row and the sign.
 
     Parameters
     ----------
@@ -420,11 +377,11 @@ class Codeword(UpdateMechanism):
     epsilon : float
         Per release, per client (pure LDP); in [1e-12, 100].
     favoured : int
-        K, in [1, n]; 0 to choose it by what a report is then worth.
+        K, in [1, n]; 0 chooses the largest expected inner product.
     rotations : int
-        G, how many codes reports are spread over; in [1, 4096].
+        G, the number of codes; in [1, 4096].
     seed : int
-        Of the codes' signs, public; in [0, 2^63). Another round is best given another seed.
+        Of the codes' signs, public; in [0, 2^63). Give each round another seed.
     blocks : int
         B, parts of the update with rows of their own; in [1, 65536].
 
@@ -460,20 +417,20 @@ class Codeword(UpdateMechanism):
         dimension : int
             d, in [2, 2^24].
         quiet : bool
-            As of other mechanisms: there is nothing to warn of.
+            Without effect: there is no warning.
 
         Raises
         ------
         ValueError
-            If ``dimension`` is outside its interval, K is above n, or there are more blocks than
-            entries.
+            If ``dimension`` is outside its interval, K is above n, or blocks exceed the entries,
+            leave some empty, or take more than 2^24 rows.
         """
         return _plan(self, dimension)
 
     def sized(self, dimension: int) -> Codeword:
-        """Return the same mechanism for updates of ``dimension`` entries, with K written out.
+        """Return the mechanism for updates of ``dimension`` entries, with K written out.
 
-        What a server proposes: two machines need not find the same K from doubles.
+        A server proposes this: two machines may choose different K from doubles.
         """
         return replace(self, favoured=self.plan(dimension).favoured)
 
@@ -485,17 +442,17 @@ class Codeword(UpdateMechanism):
         Parameters
         ----------
         value : ndarray of floats, shape (d,)
-            The update; read, never changed. Answered by a uniform codeword if it is not
-            finite or no such vector.
+            The update, never changed. A uniform codeword answers one that is not finite or of
+            another shape.
         rng : RandomSource
             Source of the code, the offset and the codeword.
         dimension : int, optional
-            d, public. By default as many entries as there are.
+            d, public. By default the number of entries.
 
         Raises
         ------
         ValueError
-            If ``dimension`` is one that :meth:`plan` does not take.
+            If :meth:`plan` refuses ``dimension``.
         """
         update, dimension = read_vector(value, dimension)
         plan = self.plan(dimension)
@@ -588,8 +545,8 @@ class Codeword(UpdateMechanism):
     def estimate(self, reports: Iterable[CodewordReport], dimension: int) -> Floats:
         """Return an estimate of the mean direction ``u / |u|`` of the clients.
 
-        Of one block, unbiased for directions in no relation to the codes. Of several it leans to
-        those in which updates are longest (*Worth*, above).
+        Unbiased for one block and directions that are independent of the codes. Several blocks have
+        the bias above.
 
         Parameters
         ----------

@@ -1,34 +1,21 @@
-r"""Rotations that are public and cheap: a random sign for each coordinate, then Hadamard's matrix.
+r"""Public rotations: a random sign for each coordinate, then Hadamard's matrix.
 
-The codewords nearest to an update, exactly as many as are wanted, and a draw among them; and a
-subspace of an update.
-
-Hadamard's matrix of order n, a power of two, has the entry :math:`(-1)^{|i \wedge j|}` in row i
-and column j, the number of bits that both have (Sylvester's order). Its rows are orthogonal, and
-their length is the square root of n. Behind random signs D the rows over that length are n unit
-vectors that prefer no coordinate. All inner products with a vector take n log2 n additions.
-
+Hadamard's matrix of order n, a power of two, has the entry :math:`(-1)^{|i \wedge j|}` in row i and
+column j (Sylvester's order). Behind random signs D its rows over :math:`\sqrt n` are n orthogonal
+unit vectors that prefer no coordinate. All inner products with a vector take n log2 n additions.
 Signs are bits of SHAKE-256 of a seed and a number, so that two machines find the same ones.
 
-A public subspace: k numbers that stand for the d weights of a model, for any mechanism.
+**Subspace.** A run may agree on k < d public dimensions: a client projects its update, u becomes S
+u, and any mechanism randomizes these k numbers; the server moves the model by :math:`S^T` times the
+step. S is k rows, chosen by the seed, of an orthogonal matrix Q of order d. Q is a product of
+rotations of windows of n consecutive coordinates, n the largest power of two that is at most min(d,
+2^24). Windows follow one another, and the last one ends at d. Nothing is padded, so for every d and
+k :math:`S S^T = I` up to the rounding of doubles, and :math:`S^T S` is the projection onto the
+subspace, with mean k/d times the identity over seeds: S u has about the length :math:`\sqrt{k /
+d}\,|u|`.
 
-What a private report tells of an update is fixed by epsilon, and is spread over as many numbers
-as the update has. So a run may agree on a subspace of k < d dimensions and move in no other
-direction: a client projects its update, u becomes S u, and randomizes these k numbers; the server
-steps in them and moves the model by :math:`S^T` times the step.
-
-S is k rows of an orthogonal matrix Q of order d. Q is a product of rotations of *windows* of n
-consecutive coordinates, n the largest power of two that is at most d, or 2^24 if that is less. The
-first window begins at 0, each further one n later, and the last one is moved back so that it ends
-at d. A window is rotated by public random signs, then Hadamard's matrix over the square root of n;
-windows in ascending order. The seed also chooses the k rows. Nothing is filled up with zeros, so
-for every d and k the rows of S are orthonormal:
-:math:`S S^T = I` up to the rounding of doubles, and :math:`S^T S` is the projection onto the
-subspace. Over seeds its mean is k/d times the identity: S u has about the length
-:math:`\sqrt{k / d}\,|u|`.
-
-**Privacy.** S depends on nothing private, and a mechanism's theorem holds for any two vectors that
-come in, so for any two updates behind S: epsilon is unchanged, whoever chose the seed.
+**Privacy.** S depends on nothing private. A mechanism's theorem holds for any two vectors, so for
+any two updates behind S: epsilon is unchanged, whoever chose the seed.
 
 **Cost.** About 2 d log2 n additions and five vectors of d doubles, for :math:`S` and :math:`S^T`.
 """
@@ -48,10 +35,10 @@ from flower_ldp.parameter_bounds import Bounded, Checked, check_in
 
 
 def favoured_of(products: Floats, size: int, offset: int) -> Ints:
-    """Return the positions of the favoured codewords: 2i is row i, 2i + 1 is its opposite.
+    """Return the positions of the K nearest codewords: 2i is row i, 2i + 1 is its opposite.
 
-    Of a row and its opposite one has the inner product's magnitude, and at most n are favoured:
-    so magnitudes order them. Those of 0 are the row's and its opposite's alike.
+    Of a row and its opposite one has the inner product's magnitude, and K is at most n, so
+    magnitudes order them. Magnitude 0 belongs to both alike.
     """
     magnitudes = np.abs(products)
     threshold = np.partition(magnitudes, len(magnitudes) - size)[len(magnitudes) - size]
@@ -74,7 +61,7 @@ def _nearer(products: Floats, rows: Ints) -> Ints:
 def draw(favoured: Ints, codewords: int, rng: RandomSource, *, inside: bool) -> int:
     """Return a uniform position among the favoured ones, or among all others.
 
-    Both are drawn, so that neither time nor the random source tells which is returned.
+    Both are drawn, so that neither time nor the random source shows which is returned.
     """
     ascending = np.sort(favoured)
     within = int(ascending[rng.below(len(ascending))])
@@ -106,34 +93,13 @@ _SMALL = 64
 
 
 def order_for(dimension: int) -> int:
-    """Return the least power of two that is at least ``dimension``.
-
-    Raises
-    ------
-    ValueError
-        If ``dimension`` is outside [1, 2^24].
-    """
+    """Return the least power of two that is at least ``dimension``, which is in [1, 2^24]."""
     check_in(f"[1, {MAX_ORDER}]", "dimension", dimension)
     return 1 << (dimension - 1).bit_length()
 
 
 def signs(seed: int, number: int, order: int) -> NDArray[np.int8]:
-    """Return the signs D of one rotation.
-
-    Parameters
-    ----------
-    seed : int
-        Public; in [0, 2^64).
-    number : int
-        Which rotation of this seed; in [0, 2^32).
-    order : int
-        n.
-
-    Returns
-    -------
-    ndarray of int8, shape (n,)
-        1 or -1.
-    """
+    """Return the signs D, int8 of shape (order,), of one rotation of a public seed."""
     name = b"flower-ldp rotation" + seed.to_bytes(8, "big") + number.to_bytes(4, "big")
     stream = np.frombuffer(hashlib.shake_256(name).digest(-(-order // 8)), dtype=np.uint8)
     bits = np.unpackbits(stream, count=order)
@@ -141,18 +107,10 @@ def signs(seed: int, number: int, order: int) -> NDArray[np.int8]:
 
 
 def transform(vector: NDArray[Any]) -> Floats:
-    """Return Hadamard's matrix times a vector, or times each of several.
+    """Return Hadamard's matrix times a vector, or times each row of several, as float64.
 
-    Parameters
-    ----------
-    vector : ndarray, shape (n,) or (many, n)
-        n a power of two; read, not changed.
-
-    Returns
-    -------
-    ndarray of float64, shape as given
-        Not divided by anything: twice transformed is n times the vector. Of integers whose
-        magnitudes add up to less than 2^53 it is exact.
+    Undivided: applied twice it is n times the vector. Exact for integers whose magnitudes add up to
+    less than 2^53. The input is not changed.
     """
     found = np.array(vector, dtype=np.float64, order="C")
     span, order = 1, found.shape[-1]
@@ -219,7 +177,7 @@ class Subspace(Checked):
         Parameters
         ----------
         update : ndarray of floats, shape (d,)
-            Read, not changed. Of finite numbers within float32 the result is finite.
+            Not changed. For finite numbers within float32 the result is finite.
 
         Returns
         -------
@@ -245,7 +203,7 @@ class Subspace(Checked):
         Parameters
         ----------
         step : ndarray of floats, shape (k,)
-            Read, not changed.
+            Not changed.
         weights : int
             d.
 
@@ -281,8 +239,7 @@ class Subspace(Checked):
     def _rows(self, weights: int) -> Ints:
         """Return which k rows of Q are S, in ascending order.
 
-        Those that the seed names first, by words of SHAKE-256 modulo d; or, if k is more than
-        half of d, all but the d - k that it names first.
+        The first k different words of SHAKE-256 modulo d; for k above d/2, all but the first d - k.
         """
         left_out = weights - self.dimension
         named = _first_named(self.seed, min(self.dimension, left_out), weights)
@@ -290,10 +247,7 @@ class Subspace(Checked):
 
 
 def _first_named(seed: int, count: int, weights: int) -> Bools:
-    """Return which are the first ``count`` different numbers of a stream below ``weights``.
-
-    ``count`` is at most half of ``weights``.
-    """
+    """Return which are the first ``count`` different numbers of a stream below ``weights``."""
     name = hashlib.shake_256(b"flower-ldp subspace" + seed.to_bytes(8, "big"))
     words = np.frombuffer(name.digest(8 * count), dtype=">u8")
     named = np.zeros(weights, dtype=np.bool_)

@@ -1,13 +1,12 @@
-"""Reading private values of any kind: what can be read, and a note in the log of what cannot.
+"""Reading private values of any kind, and a note in the log for those that cannot be read.
 
-A refusal that depends on a private value is an outcome that no epsilon counts. So a mechanism
-answers whatever it is given. What it cannot read is answered by the mechanism's *neutral law*:
-a valid value is drawn from a public distribution and randomized as any other. That is a mixture
-of the laws of valid values, so its probabilities lie between theirs, and a bound on the ratio
-for all pairs of valid values holds for all pairs of values. The distributions prefer no value.
+A mechanism answers every value: a refusal that depends on a private value is an outcome that no
+epsilon covers. An unreadable value gets the mechanism's *neutral law*: a valid value from a public
+distribution, randomized as any other. This is a mixture of the laws of valid values, so every bound
+on the ratio of two of them holds for it. The distributions prefer no value.
 
-Nothing here raises or warns because of a value, whatever it is and whatever numpy was told to do
-about floating-point errors. Reports and counts are public: what is wrong with them is refused.
+Nothing here raises or warns because of a private value, whatever numpy's error state is. Reports
+and counts are public, and malformed ones are refused.
 """
 
 import logging
@@ -36,7 +35,7 @@ _notes: ContextVar[list[str] | None] = ContextVar("flower_ldp_notes", default=No
 
 @contextmanager
 def noted() -> Iterator[list[str]]:
-    """Collect the names of mechanisms that answer by the neutral law meanwhile, in this thread.
+    """Collect the names of mechanisms that use the neutral law meanwhile, in this thread.
 
     For the client's own count of failures: the names must not leave.
     """
@@ -49,7 +48,7 @@ def noted() -> Iterator[list[str]]:
 
 
 def note(mechanism: str, why: str) -> None:
-    """Tell the client's own log that a value was answered by the neutral law, and why."""
+    """Log on the client that a value got the neutral law, and why."""
     notes = _notes.get()
     if notes is not None:
         notes.append(mechanism)
@@ -58,9 +57,9 @@ def note(mechanism: str, why: str) -> None:
 
 
 def plain_array(value: object) -> NDArray[Any]:
-    """Return a value as an array of real numbers, or of objects where one entry is no number.
+    """Return a value as an array of real numbers, or of objects if one entry is no number.
 
-    One object without axes where it has no entries.
+    A value without entries becomes one object without axes.
     """
     try:
         found = np.asarray(value)
@@ -80,7 +79,7 @@ def plain_array(value: object) -> NDArray[Any]:
 def real_array(value: object) -> NDArray[np.floating[Any]]:
     """Return a value as an array of float16, 32 or 64; NaN where an entry is no real number.
 
-    No entry's double depends on the others. What a double cannot hold becomes infinite.
+    Each entry is converted by itself; beyond the doubles it becomes infinite.
     """
     found = plain_array(value)
     if found.dtype.kind == "O":
@@ -96,14 +95,9 @@ def _real(entry: object) -> float:
 
 
 def read_vector(value: object, dimension: int | None) -> tuple[NDArray[Any] | None, int]:
-    """Return a vector of float16, 32 or 64, or None; and the public dimension.
+    """Return a vector of float16, 32 or 64 without a copy, or None; and the public dimension.
 
-    Parameters
-    ----------
-    value : object
-        A private value; if it is such a vector, no copy is made.
-    dimension : int, optional
-        How many entries it must have. By default as many as it has.
+    ``dimension`` is the required number of entries; None takes the value's own as public.
     """
     found = real_array(value)
     if dimension is None:
@@ -115,8 +109,7 @@ def read_vector(value: object, dimension: int | None) -> tuple[NDArray[Any] | No
 def over_largest(update: NDArray[Any] | None, dimension: int) -> tuple[Floats, float]:
     """Return a private update over its largest magnitude, and that magnitude.
 
-    Zeros, and NaN, if it is no vector of finite numbers. No sum of squares of what is returned
-    leaves the doubles.
+    Zeros and NaN if it is no vector of finite numbers. Sums of squares of the result are finite.
     """
     largest = math.nan if update is None else float(np.abs(update).max())
     if update is None or not 0 < largest < math.inf:
@@ -129,19 +122,13 @@ def read_records(
 ) -> tuple[NDArray[Any] | None, tuple[int, ...]]:
     """Return one record or a table of them as real numbers, or None; and the public shape.
 
-    Parameters
-    ----------
-    value : object
-        A private value.
-    width : int
-        Entries of a record.
-    shape : tuple of int, optional
-        ``(width,)`` or ``(n, width)``: what it must have. By default as many rows as it has.
+    ``shape`` is ``(width,)`` or ``(n, width)``; None takes the value's own number of rows as
+    public.
 
     Raises
     ------
     ValueError
-        If ``shape`` is another, which is public.
+        If ``shape`` has another form.
     """
     found = real_array(value)
     if shape is not None and (len(shape) not in (1, 2) or shape[-1] != width):
@@ -152,28 +139,17 @@ def read_records(
 
 
 def as_double(values: NDArray[Any]) -> Floats:
-    """Return real numbers as float64; what is beyond its range becomes infinite."""
+    """Return real numbers as float64; infinite beyond its range."""
     with np.errstate(all="ignore"):
         return values.astype(np.float64)
 
 
 @np.errstate(all="ignore")
 def read_labels(values: object, categories: int, dtype: type[LabelT]) -> NDArray[LabelT]:
-    """Return categories as integers, with -1 wherever an entry names none.
+    """Return a copy of categories as integers of ``dtype``, with -1 for each entry that names none.
 
-    Parameters
-    ----------
-    values : object
-        Private. Integers, booleans and floats that are whole can be read, each entry by itself.
-    categories : int
-        Exclusive upper end.
-    dtype : type
-        A signed integer that has room for them.
-
-    Returns
-    -------
-    ndarray of ``dtype``, shape of ``values``
-        A copy; without axes if ``values`` is no array.
+    Integers, booleans and whole floats are read, each entry by itself. Without axes if ``values``
+    is no array.
     """
     found = plain_array(values)
     if found.dtype.kind == "O":
@@ -190,7 +166,6 @@ def read_labels(values: object, categories: int, dtype: type[LabelT]) -> NDArray
 
 
 def _whole(entry: object, categories: int) -> int:
-    """Return an entry that names a category as an integer, and -1 for any other."""
     if isinstance(entry, float) and entry.is_integer():
         entry = int(entry)
     try:
@@ -217,14 +192,7 @@ def read_prior(
 ) -> Floats:
     """Return public priors as rows: one row for all values, or one for each.
 
-    Parameters
-    ----------
-    mechanism : str
-        That needs it, for errors.
-    prior : array_like of float, shape (categories,), or ``shape`` with categories appended
-        At least 0; need not add up to 1.
-    shape : tuple of int
-        Of the values.
+    Entries are at least 0 and need not add up to 1.
 
     Raises
     ------
@@ -248,7 +216,7 @@ def read_prior(
 def fill_labels(
     labels: NDArray[LabelT], categories: int, rng: RandomSource, mechanism: str
 ) -> NDArray[LabelT]:
-    """Put uniform categories in place of those that could not be read, and return ``labels``."""
+    """Replace -1 by uniform categories in place, and return ``labels``."""
     wrong = labels < 0
     count = int(np.count_nonzero(wrong))
     if count:

@@ -1,53 +1,42 @@
 r"""Exact noise on integers: discrete Laplace, and normal in fixed point.
 
-Discrete Laplace noise on the integers, exact and faster than floating-point noise.
+**Discrete Laplace** with rate :math:`\alpha` (Inusah and Kozubowski 2006):
 
-The law with rate :math:`\alpha` (Inusah and Kozubowski 2006) is
+.. math:: P(X = x) = \frac{1 - q}{1 + q} q^{|x|}, \qquad q = e^{-\alpha}.
 
-.. math:: P(X = x) = \frac{1 - q}{1 + q} q^{|x|}, \qquad q = e^{-\alpha},
+Neighbouring integers differ in probability by :math:`e^\alpha`, so adding X to each entry of
+integer vectors at L1 distance s is :math:`\alpha s`-DP (Ghosh, Roughgarden and Sundararajan 2012).
 
-the two-sided geometric distribution. Neighbouring integers differ in probability by
-:math:`e^\alpha`, so adding it to integer vectors at L1 distance s is
-:math:`\alpha s`-DP (Ghosh, Roughgarden and Sundararajan 2012).
+*Sampling.* X is negative with probability q / (1 + q); given the sign, M = X or M = -X - 1 is
+geometric. With :math:`M = 2^w H + L`, H is geometric with ratio :math:`q^{2^w}`, and the digits of
+L have independent laws proportional to :math:`q^{r 2^s}` for a digit r at bit s. X is the exclusive
+or of a signed high part and a few digits, each from a table that 16 random bits index
+(:class:`ExactLookup`). The tail beyond the table is drawn again and added, which is exact since the
+law has no memory.
 
-**Sampling.** X is negative with probability q / (1 + q); given the sign, M = X or
-M = -X - 1 is geometric, :math:`P(M = m) = (1 - q) q^m`. The parts of a geometric variable
-are independent: with :math:`M = 2^w H + L`, H is geometric with ratio :math:`q^{2^w}`, and
-the digits of L to any base have independent laws proportional to :math:`q^{r 2^s}` for a
-digit r at bit s, since :math:`q^M` is the product of these powers. So X is the exclusive
-or of a signed high part and of one or a few digits, each of which comes from a table
-that 16 random bits index (:class:`ExactLookup`). The tail beyond the table is drawn again
-and added, which the lack of memory makes exact.
+*Exactness.* No step uses floating point. Weights are integers in units of 2^-256 for a rate a part
+in 2^100 *below* :math:`\alpha`; rounding them changes a log-ratio of neighbours by less than that
+gap. Hence :math:`P(x) \le e^\alpha P(x \pm 1)` holds for the sampler itself, for all x.
 
-**Exactness.** No step uses floating point. Weights are integers in units of 2^-256 that
-follow the law for a rate a part in 2^100 *below* :math:`\alpha`, and rounding them changes
-a log-ratio of neighbours by less than that gap. Hence :math:`P(x) \le e^\alpha P(x \pm 1)`
-holds for the sampler itself, for all x. docs/laplace.md has the steps.
+**Normal noise** is :math:`\lfloor 2^{33} Z \rfloor` for a real standard normal Z, found bit by bit
+(after Karney, "Sampling exactly from the normal distribution", 2016). A theorem about adding a real
+normal number and rounding holds for adding these integers.
 
-Normal noise in fixed point, exact and fast: the whole part of :math:`2^{33} Z`, Z normal.
-
-No normal number is rounded to a double here. A draw is :math:`\lfloor 2^{33} Z \rfloor` for
-a real number Z that has the standard normal law, found bit by bit as far as it matters
-(after Karney, "Sampling exactly from the normal distribution", 2016). So whatever is true of
-adding a real normal number and rounding is true of adding these integers.
-
-**Sampling.** With s = 2^9 write :math:`s|Z| = k + w`, k whole and w in [0, 1). The density is
+*Sampling.* With s = 2^9 write :math:`s|Z| = k + w`, k whole and w in [0, 1). The density is
 
 .. math:: e^{-(k+w)^2 / 2s^2} = e^{-k^2 / 2s^2} \cdot e^{-\gamma}, \quad
           \gamma = w (2k + w) / 2s^2.
 
-k is drawn from a table of the first factor, w uniformly, and the pair is kept with
-probability :math:`e^{-\gamma}`; then the sign is a fair coin. For that, uniform numbers
-:math:`V_1, V_2, \ldots` are drawn while :math:`\gamma > V_1 > V_2 > \ldots`; the chain
-has at least n members with probability :math:`\gamma^n / n!`, so it has an even number of
-them with probability :math:`e^{-\gamma}` (von Neumann 1951; it needs :math:`\gamma \le 1`,
-and here it is at most 0.04). The first 24 bits of w and 39 bits of V_1 show that the chain is
-empty for all but a draw in a thousand. The others are settled with 300 further bits.
+k comes from a table of the first factor, w is uniform, the pair is kept with probability
+:math:`e^{-\gamma}`, and the sign is a fair coin. For :math:`e^{-\gamma}`, uniform numbers are drawn
+while :math:`\gamma > V_1 > V_2 > \ldots`: the chain has at least n members with probability
+:math:`\gamma^n / n!`, so an even number with probability :math:`e^{-\gamma}` (von Neumann 1951;
+:math:`\gamma \le 0.04` here). The first 24 bits of w and 39 bits of V_1 decide all but a draw in a
+thousand; 300 further bits decide the others.
 
-**Exactness.** All of this is integer arithmetic. What remains is the table's weights, whole
-multiples of 2^-256 that end 18.4 standard deviations out, and ties after 300 bits: the law
-of one draw is within total variation 2^-240 of the exact one
-(tests/unit/mechanisms/test_gaussian_noise.py). Mechanisms add that to their delta.
+*Exactness.* Integer arithmetic throughout. The table's weights are multiples of 2^-256 that end
+18.4 standard deviations out, and ties may remain after 300 bits: the law of one draw is within
+total variation 2^-240 of the exact one. Mechanisms add this to their delta.
 """
 
 import decimal
@@ -88,7 +77,7 @@ def _powers(ratio: int, count: int) -> list[int]:
 
 
 def _normalized(weights: list[int]) -> list[int]:
-    """Scale weights to a sum of 2^256; the roundings go to the first, which is large."""
+    """Scale weights to a sum of 2^256; the first, which is large, takes the roundings."""
     total = sum(weights)
     scaled = [(weight << WEIGHT_BITS) // total for weight in weights]
     scaled[0] += (1 << WEIGHT_BITS) - sum(scaled)
@@ -102,8 +91,8 @@ class DiscreteLaplace:
     Parameters
     ----------
     rate : Fraction
-        Natural log-ratio of neighbouring probabilities, in [2^-48, 32]. The standard
-        deviation is about sqrt(2) / rate steps.
+        Natural log-ratio of neighbouring probabilities, in [2^-48, 32]. The standard deviation is
+        about sqrt(2) / rate steps.
 
     Raises
     ------
@@ -129,13 +118,13 @@ class DiscreteLaplace:
     def farthest(self) -> int:
         """64 noise scales, rounded up: noise is beyond it with a chance of at most e^-64.
 
-        With q = e^-rate and this bound m that chance is 2 q^(m + 1) / (1 + q) <= q^m <= e^-64.
+        With q = e^-rate and this bound m: 2 q^(m + 1) / (1 + q) <= q^m <= e^-64.
         """
         return math.ceil(64 / self.rate)
 
     @cached_property
     def _low_bits(self) -> int:
-        """Bits of the magnitude that digits hold, w; the high part falls by e^-1/4 or more."""
+        """w, the bits of the magnitude in digits; the high part falls by e^-1/4 or more a step."""
         return max(0, math.floor(1 / self.rate).bit_length() - 2)
 
     @cached_property
@@ -162,7 +151,6 @@ class DiscreteLaplace:
 
     @cached_property
     def _digits(self) -> tuple[ExactLookup, ...]:
-        """Laws of the digits of the low part."""
         laws = []
         for low, high in zip(self._shifts, self._shifts[1:], strict=False):
             ratio = _power(self.rate * _GAP * (1 << low))
@@ -171,7 +159,7 @@ class DiscreteLaplace:
 
     @cached_property
     def _values(self) -> tuple[Ints, ...]:
-        """What each outcome of each law stands for: the exclusive or of all is the noise."""
+        """The value of each outcome of each law: the exclusive or of all is the noise."""
         side = np.arange(self._span + 1, dtype=np.int64) << self._low_bits
         digits = zip(self._digits, self._shifts, strict=False)
         low = (np.arange(len(law.weights), dtype=np.int64) << shift for law, shift in digits)
@@ -192,19 +180,7 @@ class DiscreteLaplace:
         return tuple(table.astype(dtype) for table in tables)
 
     def sample(self, size: int, rng: RandomSource) -> Ints:
-        """Return independent draws.
-
-        Parameters
-        ----------
-        size : int
-            How many.
-        rng : RandomSource
-            Source of the noise.
-
-        Returns
-        -------
-        ndarray of int64, shape (size,)
-        """
+        """Return ``size`` independent draws, int64."""
         noise = np.empty(size, dtype=np.int64)
         for start in range(0, size, _BLOCK):
             block = noise[start : start + _BLOCK]
@@ -236,11 +212,7 @@ class DiscreteLaplace:
         return noise
 
     def _beyond(self, *, negative: bool, rng: RandomSource) -> int:
-        """Return a signed high part given that it is beyond the table.
-
-        Beyond any border a geometric variable begins anew, so the table's span is added
-        to another draw of the same sign.
-        """
+        """Return a signed high part beyond the table: its span plus another draw."""
         span, high = self._span, 0
         while True:
             high += span
@@ -264,11 +236,7 @@ class DiscreteLaplace:
         return found
 
     def log_prob(self, x: int) -> float:
-        """Return the natural logarithm of P(X = x), as a double.
-
-        The sampler's roundings are below 2^-96 of the rate and do not show here;
-        :meth:`probability` has them.
-        """
+        """Return log P(X = x) as a double; roundings are below 2^-96 of the rate."""
         rate = float(self.rate)
         return math.log(math.tanh(rate / 2)) - rate * abs(x)
 
@@ -301,8 +269,7 @@ LARGEST = _ENTRIES << _FINE_BITS
 def coarse_law() -> ExactLookup:
     """Return the law of k: weights in proportion to exp(-k^2 / 2s^2).
 
-    A weight follows from the one before: k^2 - (k-1)^2 = 2k - 1, so the quotients are
-    the odd powers of exp(-1 / 2s^2).
+    The quotients of neighbouring weights are the odd powers of exp(-1 / 2s^2).
     """
     one = 1 << _FIXED_BITS
     quotient = _power(Fraction(1, 1 << _GAMMA_BITS))
@@ -320,20 +287,7 @@ def _table() -> Ints:
 
 
 def normal(size: int, rng: RandomSource) -> Ints:
-    """Return independent whole parts of 2^33 Z, Z standard normal.
-
-    Parameters
-    ----------
-    size : int
-        How many; at least 0.
-    rng : RandomSource
-        Source of the noise.
-
-    Returns
-    -------
-    ndarray of int64, shape (size,)
-        Of magnitude at most :data:`LARGEST`.
-    """
+    """Return ``size`` whole parts of 2^33 Z, int64, of magnitude at most :data:`LARGEST`."""
     noise = np.empty(size, dtype=np.int64)
     starts = range(0, size, _NORMAL_BLOCK)
     missing = [start + _fill(noise[start : start + _NORMAL_BLOCK], rng) for start in starts]
@@ -347,7 +301,7 @@ def normal(size: int, rng: RandomSource) -> Ints:
 
 
 def _fill(noise: Ints, rng: RandomSource) -> Ints:
-    """Write candidates into a block and return the positions of those that are refused."""
+    """Write candidates into a block and return the positions of the refused ones."""
     size = len(noise)
     index = rng.words(-(-size * INDEX_BITS // 64)).view(np.uint16)[:size]
     coarse = _table().take(index)
@@ -376,17 +330,7 @@ def _fill(noise: Ints, rng: RandomSource) -> Ints:
 
 
 def is_kept(coarse: int, fine: int, first: int, rng: RandomSource) -> bool:
-    """Decide with probability exp(-gamma), given the first bits of w and of V_1.
-
-    Parameters
-    ----------
-    coarse : int
-        k, at least 0.
-    fine : int
-        First 24 bits of w.
-    first : int
-        First 39 bits of V_1.
-    """
+    """Decide with probability exp(-gamma), given k, 24 first bits of w and 39 first bits of V_1."""
     bits = _CHAIN_BITS + _FURTHER_BITS
     w = (fine << _FURTHER_BITS) | rng.bits(_FURTHER_BITS)
     last = (first << _FURTHER_BITS) | rng.bits(_FURTHER_BITS)

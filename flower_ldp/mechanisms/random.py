@@ -1,43 +1,23 @@
 """Random bits for privacy mechanisms: operating-system entropy through AES-256-CTR.
 
-Local differential privacy fails with its randomness: a client whose noise can be
-predicted or repeated has released its data. So a :class:`RandomSource` takes a fresh
-256-bit key from ``os.urandom`` and expands it with AES in counter mode, a
-cryptographic generator that costs about as much as a statistical one. It cannot be
-copied or pickled, since two holders of one state draw the same noise; a forked
-child takes a new key for the same reason.
+A client whose noise can be predicted or repeated has released its data. A :class:`RandomSource`
+takes a fresh 256-bit key from ``os.urandom`` and expands it with AES in counter mode. It cannot be
+copied or pickled, since two holders of one state draw the same noise; a forked child takes a new
+key. A chosen seed is for tests and repeatable experiments, by :meth:`RandomSource.seeded` alone.
 
-All draws are exact: integers are uniform by rejection, never by a modulus or by
-scaling a 53-bit float (whose grid cannot realise tails below 1e-16).
+Integers are uniform by rejection, never by a modulus or by scaling a 53-bit float, whose grid
+cannot realize tails below 1e-16. Laws have integer weights in units of 2^-256, with a rational
+number just *below* e^epsilon, so the log-ratio of two probabilities is at most epsilon exactly and
+short of it by less than 2^-127. Parameters are read as the decimals that they print as: 0.15 of 20
+is 3.
 
-A source with a chosen seed exists for tests and for experiments that must repeat. It
-is reached only through :meth:`RandomSource.seeded`, by name, and no class of this
-package that runs in a deployment takes a seed.
+A draw from a finite law is one table lookup. A uniform number of 256 bits falls into one of the
+pieces of lengths weight / 2^256. Its first 16 bits decide, but for the few intervals of length
+2^-16 that a border crosses; further bits are drawn only there. The outcome's law is exactly that of
+the 256-bit number.
 
-Exact comparisons and bounds with e^epsilon, for mechanisms that must not leak by rounding.
-
-A sampler whose probabilities are doubles realises some other distribution than the
-one its theorem speaks of. The samplers here draw with integer weights instead, and
-replace e^epsilon by a rational number just *below* it, so that the log-ratio of two
-probabilities is at most epsilon exactly and short of it by less than 2^-127.
-
-Parameters are read as the decimals that they print as: 0.15 means 15/100, not the
-binary number next to it, so that 0.15 of 20 dimensions is 3.
-
-Many exact draws at once: coins with probabilities in units of 2^-256, uniform integers.
-
-Draws from a finite law with integer weights: one table lookup, exact nevertheless.
-
-The unit interval is cut into pieces of lengths weight / 2^256, and a uniform number with
-256 bits falls into one of them. Its first 16 bits already name the piece, but for the
-few intervals of length 2^-16 that a border passes through. So a table of 65,536 entries
-answers nearly always, further bits are drawn only where the answer is still open, and
-the law of the outcome is that of the 256-bit number, exactly.
-
-Uniform subsets of a range of integers, drawn without a list of the range.
-
-The first distinct values of a uniform stream are, by symmetry, a uniform subset; so
-are the first distinct ones among those that pass a test, of the integers that pass.
+The first distinct values of a uniform stream are, by symmetry, a uniform subset; among those that
+pass a test, of the integers that pass.
 """
 
 from __future__ import annotations
@@ -72,8 +52,7 @@ _BUFFER_BYTES = 4096
 class RandomSource:
     """Cryptographic generator of exactly uniform integers.
 
-    Use :meth:`from_os` (or the constructor, which is the same); :meth:`seeded` is for
-    tests. Not safe for use by several threads at once: give each thread its own.
+    Not for several threads at once: give each thread a source.
 
     Examples
     --------
@@ -161,18 +140,9 @@ class RandomSource:
                 return value
 
     def integers(self, high: int, size: int) -> Ints:
-        """Return integers exactly uniform on ``[0, high)``, by rejection.
+        """Return int64 integers of shape (size,), exactly uniform on ``[0, high)``, by rejection.
 
-        Parameters
-        ----------
-        high : int
-            Exclusive upper end, in ``[1, 2**63]``.
-        size : int
-            How many.
-
-        Returns
-        -------
-        ndarray of int64, shape (size,)
+        ``high`` is in [1, 2**63].
         """
         check_in("[1, 2^63]", "high", high)
         check_in("[0, inf)", "size", size)
@@ -204,15 +174,7 @@ EXP_BITS = 128
 
 @lru_cache(maxsize=256)
 def exp_lower(epsilon: float, bits: int = EXP_BITS) -> int:
-    """Return an integer ``m`` with ``m <= e**epsilon * 2**bits < m + 2``.
-
-    Parameters
-    ----------
-    epsilon : float
-        Exponent, at least 0.
-    bits : int
-        Bits behind the binary point.
-    """
+    """Return an integer ``m`` with ``m <= e**epsilon * 2**bits < m + 2``; epsilon >= 0."""
     check_in("[0, inf)", "epsilon", epsilon)
     digits = int((epsilon / math.log(2) + bits) * math.log10(2)) + 12
     context = decimal.Context(prec=digits, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
@@ -233,19 +195,7 @@ _TAIL_BITS = COIN_BITS - _HEAD_BITS
 
 
 def toss(weights: Sequence[int], which: NDArray[np.intp], rng: RandomSource) -> Bools:
-    """Toss coin ``which[i]`` for each i, independently.
-
-    Parameters
-    ----------
-    weights : sequence of int
-        P(True) of each coin in units of 2^-256; in [0, 2^256).
-    which : ndarray of integers, shape (n,)
-        Indices into ``weights``.
-
-    Returns
-    -------
-    ndarray of bool, shape (n,)
-    """
+    """Toss coin ``which[i]`` for each i, independently; weights are P(True) in units of 2^-256."""
     limits = np.array([weight >> _TAIL_BITS for weight in weights], dtype=np.uint64)[which]
     heads = rng.words(len(which))
     fell = heads < limits
@@ -256,16 +206,11 @@ def toss(weights: Sequence[int], which: NDArray[np.intp], rng: RandomSource) -> 
 
 
 def uniform(high: int | Ints, size: int, rng: RandomSource) -> Ints:
-    """Return ``size`` integers, each exactly uniform on [0, high).
+    """Return ``size`` integers, each exactly uniform on [0, high), by multiplication and rejection.
 
-    As :meth:`RandomSource.integers`, but several times faster: by multiplication and a
-    rejection that almost never happens (Lemire 2019, "Fast random integer generation in an
-    interval").
-
-    Parameters
-    ----------
-    high : int, or ndarray of shape (size,)
-        In [1, 2^32]; an array gives each integer an end of its own.
+    Several times faster than :meth:`RandomSource.integers` (Lemire 2019, "Fast random integer
+    generation in an interval"). ``high`` is in [1, 2^32]; an array gives each integer an end of its
+    own.
     """
     ends = np.broadcast_to(np.asarray(high, dtype=np.uint64), (size,))
     # Products below this belong to no complete set of 2^32 // high draws per integer.
@@ -288,12 +233,12 @@ _INDEX_SHIFT = np.uint64(_HEAD_BITS - INDEX_BITS)
 
 
 class ExactLookup:
-    """A finite law, drawn from by the first bits of a uniform number.
+    """A finite law by the first bits of a uniform number.
 
     Parameters
     ----------
     weights : sequence of int
-        Probability of each outcome in units of 2^-256; positive, and 2^256 in all.
+        Probability of each outcome in units of 2^-256; positive, with the sum 2^256.
     """
 
     def __init__(self, weights: Sequence[int]) -> None:
@@ -305,40 +250,16 @@ class ExactLookup:
         self._heads = np.array([border >> _TAIL_BITS for border in self._borders], dtype=np.uint64)
 
     def table(self, values: Ints, undecided: int) -> Ints:
-        """Return what each of the 2^16 possible first bits decides.
-
-        Parameters
-        ----------
-        values : ndarray of int64, shape (number of outcomes,)
-            What each outcome stands for.
-        undecided : int
-            What stands where further bits are needed.
-
-        Returns
-        -------
-        ndarray of int64, shape (2**16,)
-        """
+        """Return the value for each of the 2^16 first bits, or ``undecided``."""
         starts = np.arange(1 << INDEX_BITS, dtype=np.uint64) << _INDEX_SHIFT
         first = np.searchsorted(self._heads, starts, side="left")
         last = np.append(first[1:], len(self._heads))
         return np.where(first == last, values[first], undecided)
 
     def settle(self, index: NDArray[np.uint16], rng: RandomSource) -> Ints:
-        """Return the outcomes of draws whose first 16 bits are ``index``.
+        """Return the outcomes, by position, of draws whose first 16 bits are ``index``.
 
-        The bits drawn here are the draws' own further bits: call it once for a draw.
-
-        Parameters
-        ----------
-        index : ndarray of uint16, shape (m,)
-            First bits, decisive or not.
-        rng : RandomSource
-            Source of the bits that follow.
-
-        Returns
-        -------
-        ndarray of int64, shape (m,)
-            Positions in ``weights``.
+        The further bits are drawn here: call it once for a draw.
         """
         further = rng.words(len(index)) >> np.uint64(INDEX_BITS)
         words = (index.astype(np.uint64) << _INDEX_SHIFT) | further
@@ -362,22 +283,9 @@ _MOST_BATCHES = 10_000
 
 
 def uniform_subset(rng: RandomSource, high: int, count: int) -> Ints:
-    """Return a uniform subset of ``[0, high)`` of a given size.
+    """Return ``count`` distinct integers of ``[0, high)``, a uniform subset, in ascending order.
 
-    Parameters
-    ----------
-    rng : RandomSource
-        Source of the draws.
-    high : int
-        Exclusive upper end.
-    count : int
-        How many, in ``[0, high]``. Past one half of the range a mask of ``high`` bytes
-        is made.
-
-    Returns
-    -------
-    ndarray of int64, shape (count,)
-        Distinct integers, in ascending order.
+    Beyond half of the range it makes a mask of ``high`` bytes.
 
     Raises
     ------
@@ -401,20 +309,15 @@ def first_distinct(
 ) -> tuple[Ints, Ints]:
     """Return the first distinct members, and others, of a uniform stream on ``[0, high)``.
 
-    One stream serves both: given which of its values are members, these are uniform on
-    the members and the rest on the others, all independent.
+    One stream serves both: given which of its values are members, these are uniform on the members
+    and the rest on the others, all independent. Counts above half of a side make it slow.
 
     Parameters
     ----------
-    rng : RandomSource
-        Source of the stream.
-    high : int
-        Exclusive upper end.
     counts : (int, int)
-        How many members and how many others; meant for at most half of each side, past
-        which repeats make it slow.
+        How many members and how many others.
     sides : (int, int)
-        How many members and others the range holds, at least ``counts``.
+        How many members and others the range holds.
     is_member : callable
         Membership of an array of integers.
 

@@ -1,22 +1,18 @@
 """A canonical code of fixed length for h-subsets of {0, ..., d-1}.
 
-Write the sorted subset J as k_i = J_i - i. That maps the h-subsets one to one onto the
-non-decreasing sequences in [0, D], D = d - h. Elias-Fano (Elias 1974, Fano 1971) splits
-each k_i: the ``low_bits`` = l lowest bits are stored as they are, and the rest, the high
-parts, as the N = h + (D >> l) bits of a bitmap with a one at (k_i >> l) + i for each i.
-For l = 0 the bitmap is the indicator of J. The bitmap is sent in one of two ways, which
-follow from (d, h) alone:
+The sorted subset J becomes k_i = J_i - i, a non-decreasing sequence in [0, D] with D = d - h.
+Elias-Fano (Elias 1974, Fano 1971) stores the l lowest bits of each k_i as they are, and the high
+parts as a bitmap of N = h + (D >> l) bits with a one at (k_i >> l) + i for each i. (d, h) alone
+decides how the bitmap is sent:
 
-* *plain*, N bits, with l = floor(log2(D / h)), or 0. If D >= h, it exceeds the entropy
-  log2 C(d, h) by at most about 0.56 bits an index;
-* *ranked*, where plain would be too long (many indices, or most of the range): the bitmap
-  is cut into n blocks of w = 320 bits; a block is its count of ones and its rank among the
-  C(w, count) bitmaps of that count (combinatorial number system), and these are the digits
-  of one integer. It is below C(N, h) (1 + min(w, h, N - h))^(n-1), because the product of
-  the blocks' binomials is one term of Vandermonde's sum for C(N, h).
+* *plain*, N bits with l = floor(log2(D / h)), or 0. If D >= h, it exceeds the entropy log2 C(d, h)
+  by at most about 0.56 bits an index;
+* *ranked*, where plain would be too long: blocks of w = 320 bits, each as its count of ones and its
+  rank among the C(w, count) bitmaps of that count, are the digits of one integer. It is below
+  C(N, h) (1 + min(w, h, N - h))^(n-1) for n blocks (one term of Vandermonde's sum for C(N, h)).
 
-Every code has at most 1.05 log2 C(d, h) / 8 + 12 bytes, and a length that (d, h) alone
-decides, so it tells nothing about J. Each subset has exactly one code; all else is refused.
+Every code has at most 1.05 log2 C(d, h) / 8 + 12 bytes, and a length that (d, h) alone decides.
+Each subset has exactly one code; all else is refused.
 """
 
 import math
@@ -51,39 +47,16 @@ class _Layout:
 def encoded_length(d: int, h: int) -> int:
     """Return the number of bytes of every code of an h-subset of ``range(d)``.
 
-    Parameters
-    ----------
-    d, h : int
-        Sizes of the range, in [1, 2**32 - 1], and of the subset, in [1, min(d, 4096)].
-
     Raises
     ------
     ValueError
-        If ``d`` or ``h`` is outside its interval.
+        If ``d`` is not in [1, 2**32 - 1], or ``h`` not in [1, min(d, 4096)].
     """
     return _layout(d, h).n_bytes
 
 
 def encode(indices: Ints | NDArray[np.uint32], d: int) -> bytes:
-    """Encode a subset of ``range(d)``.
-
-    Parameters
-    ----------
-    indices : numpy.ndarray of int64 or uint32, shape (h,)
-        Strictly increasing, in [0, d), with h in [1, min(d, 4096)].
-    d : int
-        Size of the range, in [1, 2**32 - 1].
-
-    Returns
-    -------
-    bytes
-        Of length ``encoded_length(d, h)``.
-
-    Raises
-    ------
-    ValueError
-        If ``d`` or ``indices`` is not as described.
-    """
+    """Encode strictly increasing integers of ``range(d)``; raise ValueError for others."""
     if indices.dtype not in (np.int64, np.uint32) or indices.ndim != 1:
         got = f"{indices.shape} of {indices.dtype}"
         raise ValueError(f"indices must be (h,) of int64 or uint32, got {got}")
@@ -107,22 +80,10 @@ def encode(indices: Ints | NDArray[np.uint32], d: int) -> bytes:
 
 
 def decode(data: bytes, d: int, h: int) -> Ints:
-    """Decode an h-subset of ``range(d)``.
+    """Decode an h-subset of ``range(d)`` into strictly increasing int64 indices.
 
-    Memory is in proportion to ``encoded_length(d, h)``, whatever the bytes are, and once
-    3.5 MB of binomials if the code is ranked.
-
-    Parameters
-    ----------
-    data : bytes
-        What :func:`encode` returned.
-    d, h : int
-        Sizes of the range, in [1, 2**32 - 1], and of the subset, in [1, min(d, 4096)].
-
-    Returns
-    -------
-    numpy.ndarray of int64, shape (h,)
-        Strictly increasing, in [0, d).
+    Memory is in proportion to ``encoded_length(d, h)``, whatever the bytes are, and once 3.5 MB of
+    binomials if the code is ranked.
 
     Raises
     ------
@@ -166,8 +127,8 @@ def _unpack(data: bytes, n_bits: int) -> NDArray[np.uint8]:
 def _layout(d: int, h: int) -> _Layout:
     """Choose the way of coding, in integers alone so that both ends choose alike.
 
-    The plain bitmap if it is short enough, else the ranked one with the most low bits that
-    is: they make the bitmap short, so fast to decode.
+    The plain bitmap if it is short enough, else the ranked one with the most low bits that is short
+    enough, which decodes fastest.
     """
     check_in(f"[1, {MAX_DIMENSION}]", "d", d)
     check_in(f"[1, {min(d, MAX_DIM_OUT)}]", "h", h)
@@ -185,7 +146,6 @@ def _layout(d: int, h: int) -> _Layout:
 
 
 def _rank_bits(n: int, h: int) -> int:
-    """Return the bits for the rank of an n-bit bitmap with h ones."""
     n_counts = -(-n // _BLOCK) - 1
     most = min(_BLOCK, h, n - h) + 1
     values: int = math.comb(n, h) * most**n_counts
@@ -193,15 +153,15 @@ def _rank_bits(n: int, h: int) -> int:
 
 
 def _counts(width: int, rest: int, left: int) -> range:
-    """Return what a block may count: ``left`` ones remain, for it and ``rest`` bits behind it."""
+    """Return a block's possible counts; ``left`` ones are in it and ``rest`` bits after it."""
     return range(max(0, left - rest), min(width, left) + 1)
 
 
 def _rank(ones: Ints, n: int) -> int:
     """Return the integer for the n-bit bitmap with ones at the positions ``ones``.
 
-    Its digits, least significant first: count and rank of the first block, of the second,
-    and so on, each count among those that the ones and bits still to come allow.
+    Its digits, least significant first, are count and rank of the first block, of the second, and
+    so on.
     """
     binomials = _binomials()
     value, left, stop = 0, 0, n
