@@ -3,7 +3,11 @@
 A SuperNode has one connection to the SuperLink. Flower opens it in one place, as a context
 manager that yields eight things (:class:`Channel`), and the SuperNode's loop uses nothing
 else to reach the SuperLink. :func:`run_supernode` starts Flower's own SuperNode with that
-connection wrapped. docs/guarded_node.md says why this seam and no other.
+connection wrapped.
+
+Why here: nothing else reaches the SuperLink, and a refused message need not be handed over. Flower's
+runtime API has many ways out and more in each release, and errors of the SuperNode pass beside it. A
+proxy behind the SuperNode would have to sign with its key and follow the wire format.
 
 If a name, a parameter or the version is not what this module was written for, the node does
 not start: an unknown Flower might have a second way out.

@@ -124,8 +124,8 @@ def files() -> set[str]:
     return found
 
 
-#: Files that the reader makes, and files of Flower.
-ELSEWHERE = {"owner-labels/policy.yaml", "fleet_http_connection.py", "start_client_internal.py"}
+#: Files that the reader makes.
+ELSEWHERE = {"owner-labels/policy.yaml"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)

@@ -1,7 +1,10 @@
 """The parts of Flower that the guarded node rests on, pinned.
 
-A failure here means that Flower has changed: read its SuperNode again as
-docs/guarded_node.md says, before anything else.
+A failure here means that Flower has changed. Before anything else:
+
+1. Read ``start_client_internal.py``: is ``_init_connection`` still the only way to the SuperLink?
+2. Read ``fleet_http_connection.py``: what does each of the functions send?
+3. Run ``tests/network``, add the digest, and widen the range in ``flower_api.py``.
 """
 
 from __future__ import annotations
