@@ -5,9 +5,9 @@ manager that yields eight things (:class:`Channel`), and the SuperNode's loop us
 else to reach the SuperLink. :func:`run_supernode` starts Flower's own SuperNode with that
 connection wrapped.
 
-Why here: nothing else reaches the SuperLink, and a refused message need not be handed over. Flower's
-runtime API has many ways out and more in each release, and errors of the SuperNode pass beside it. A
-proxy behind the SuperNode would have to sign with its key and follow the wire format.
+Nothing else reaches the SuperLink, and a refused message need not be handed over: this is why the
+guard is here. Flower's runtime API has many ways out, more in each release, and errors of the
+SuperNode bypass it. A proxy outside would need the node's key and would follow the wire format.
 
 If a name, a parameter or the version is not what this module was written for, the node does
 not start: an unknown Flower might have a second way out.
