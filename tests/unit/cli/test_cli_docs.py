@@ -112,7 +112,7 @@ def test_the_page_shows_what_the_commands_print(
     monkeypatch.chdir(tmp_path)
     copy_configurations(tmp_path)
     commands = shown(page.read_text(encoding="utf-8"))
-    assert len(commands) >= 3
+    assert commands
     for command, expected in commands:
         found = output_of(command, tmp_path)
         assert CHANCE.sub("~", found).strip() == CHANCE.sub("~", expected).strip(), command
