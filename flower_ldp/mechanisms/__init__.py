@@ -1,11 +1,8 @@
 """Local randomizers and their estimators: numpy only, no Flower, torch or YAML.
 
-:data:`MECHANISMS` names every mechanism of the package. The other layers' tables (codecs,
-releases, audits, plans, sections of a configuration) are joined by these names.
-
-A name that a mechanism from elsewhere may have (:func:`name_complaint`) is like none of them. It
-stands in policies and ledgers, where a reader must not take one thing for another. So it is plain
-ASCII, without a second form in Unicode.
+:data:`MECHANISMS` names every mechanism of the package; the other layers' tables use these names.
+An extension's name (:func:`name_complaint`) must not resemble any of them, since policies and
+ledgers hold it. It is plain ASCII, without a second form in Unicode.
 """
 
 import re
@@ -98,13 +95,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}", re.ASCII)
 
 
 def name_complaint(name: object) -> str | None:
-    """Return why an extension may not have a name; None if it may.
-
-    Parameters
-    ----------
-    name : object
-        Whatever stands in the place of one.
-    """
+    """Return the reason why an extension may not have a name; None if it may."""
     if type(name) is not str or not _NAME.fullmatch(name):
         return (
             f"{quoted(name)} is no name of an extension: a letter, then letters, digits and '_', "

@@ -1,67 +1,50 @@
 r"""Embeddings of records: randomized bits, one code, and a claim about the bottom model.
 
-Symmetric unary encoding of embeddings: the randomizer of EmbeddingDP (MistNet, Wang 2020).
+**Unary encoding** (EmbeddingDP; MistNet, Wang 2020; basic RAPPOR, Erlingsson, Pihur, Korolova 2014)
+quantizes an embedding E of m numbers to the bits [E > 0]. Each bit is kept with probability
+:math:`p = e^{\epsilon/2}/(e^{\epsilon/2}+1)` and flipped with :math:`q = 1 - p`. **Codes**: a
+party's model scores each of k codes, and the code of the largest score goes through k-ary response
+(:mod:`~flower_ldp.mechanisms.randomized_response`).
 
-A record's embedding E of m numbers is quantized to the bits [E > 0]. Each bit is kept with
-probability :math:`p = e^{\epsilon/2}/(e^{\epsilon/2}+1)`; a zero becomes one with
-:math:`q = 1 - p` (basic RAPPOR; Erlingsson, Pihur, Korolova 2014).
+**Relation**: any two records, with the function that computes the embedding *held fixed*. If it was
+trained on the records, :class:`BottomModelClaim` and docs/embedding.md say what remains.
 
-**Theorem.** A bit's report has a ratio of at most :math:`p/q = e^{\epsilon/2}` between the
-two values of the bit, and bits are drawn independently. Two records are neighbours if they
-differ at all.
+**Unit**: one release of one record; a second release costs it again.
 
-* One-hot records differ in two bits at most: one release of a record is epsilon-LDP.
-* Arbitrary records may differ in all m bits: one release is :math:`m\epsilon/2`-LDP.
+**Guarantee**, pure and tight:
 
-Both are tight (m of at least 2 for the first), and pure. The published texts call both
-"epsilon"; :attr:`UnaryEncoding.record_epsilon` is the true figure. Releasing a record again
-costs it again. Half of epsilon is rounded down and the figure for a record up, so the odds of all
-of its bits together never exceed e to the figure, not by a rounding either.
+* bits of arbitrary records: :math:`m\epsilon/2`-LDP (published as "epsilon";
+  :attr:`UnaryEncoding.record_epsilon` is the true figure);
+* bits of one-hot records: epsilon-LDP, for m of at least 2;
+* a code: epsilon-LDP.
 
-**Invalid input.** An entry that is no number is answered by a fair bit (either bit with
-probability 1/2, randomized). Where records are promised to be one-hot, one that is not is answered
-as one whose place is uniform. Fair bits would not do there: all m of them agree with a one-hot
-record with probability :math:`2^{-m}`, where the theorem needs :math:`p^m` times
-:math:`e^{-\epsilon}` at least.
+**Proof**: a bit's report has a ratio of at most :math:`p/q = e^{\epsilon/2}` between the bit's
+values, and bits are independent. Arbitrary records differ in up to m bits, one-hot ones in two. A
+code is the response to one of k values.
 
-**What is fixed.** The theorem is about a record's embedding *with the function that computes
-it held fixed*. If that function was trained on the records, docs/embedding.md says what is left.
+**Exactness**: half of epsilon is rounded down and a record's figure up, so the odds of all its bits
+together never exceed e to the figure.
 
-**Estimate.** (b - q)/(p - q) is an unbiased estimate of a true bit.
+**Invalid input**: an entry that is no number gets a fair bit, randomized. A record that is not
+one-hot where this was promised counts as one with a uniform place: m fair bits agree with a one-hot
+record with probability :math:`2^{-m}`, where the theorem needs at least :math:`p^m e^{-\epsilon}`.
+A record without readable scores gets a uniform code.
 
-One k-ary response on a learned code per record: an embedding that is cheap to release.
+**Estimate**: (b - q)/(p - q) is an unbiased estimate of a true bit. If codes are classes, no
+epsilon-LDP report can name one of k equally likely classes with a probability above
+:math:`e^\epsilon/(e^\epsilon+k-1)`.
 
-A party's model gives each of k codes a score. The code with the largest score goes through
-k-ary randomized response (:mod:`~flower_ldp.mechanisms.randomized_response`): it is reported with
-probability :math:`e^\epsilon/(e^\epsilon+k-1)`.
-
-**Theorem.** Whatever two records are, their codes are two values at most, so one release of a
-record is epsilon-LDP, pure and tight: *in all*, where m bits under unary encoding cost
-:math:`m\epsilon/2`. As there, the function that scores is held fixed (docs/embedding.md).
-
-**Invalid input.** A record with a score that is no number, or without scores, is answered by a
-uniform code.
-
-**Limit.** If codes are classes, no use of a record's report can name the class of k equally
-likely ones with a probability above :math:`e^\epsilon/(e^\epsilon+k-1)`, by this mechanism or any
-other that is epsilon-LDP.
-
-How a party's bottom model came to be, and what a release of embeddings then protects.
-
-A randomizer of embeddings protects a record *with the bottom model held fixed*. A bottom that
-was trained on the records carries each of them into all other records' later bits: its weights
-move by a Jacobian taken at private records, and no composition of releases covers that. So the
-party that owns the bottom declares one of three kinds:
+**The bottom model.** A bottom trained on the records carries each of them into all other records'
+later bits: its weights move by a Jacobian at private records, and no composition of releases covers
+this. The party that owns the bottom declares one of three kinds, which nothing here can check:
 
 =============== ============================================================================
 ``public``      trained on public data, or frozen at random: each release costs its epsilon
 ``dp``          trained with gradients clipped per record and noised: the epsilon and delta of
-                the training stand beside the releases, once for each bottom
+                the training are added to the releases, once for each bottom
 ``conditional`` trained on the records in any other way, as published: the epsilon holds
                 conditionally on the bottom model only
 =============== ============================================================================
-
-The kind is a promise of the party's. Nothing here can check how a bottom was trained.
 """
 
 import math
@@ -96,15 +79,15 @@ class UnaryEncoding(Mechanism[object, Any]):
     Parameters
     ----------
     epsilon : float or None
-        The published label: in [0, 100]. 0 sends fair coins that say nothing; None
-        quantizes and adds no noise, so it protects nothing.
+        The published label: in [0, 100]. 0 sends fair coins; None quantizes without noise and
+        protects nothing.
     bits : int
         Length m of an embedding; in [1, 2^20].
     one_hot : bool
-        Whether each record has exactly one positive entry. It makes a release cost ``epsilon``
-        instead of ``bits * epsilon / 2``; a record of another kind counts as invalid.
+        Whether each record has exactly one positive entry. A release then costs ``epsilon`` instead
+        of ``bits * epsilon / 2``; any other record is invalid.
     name : str
-        What the events are called in a ledger.
+        Name of the events in a ledger.
 
     Raises
     ------
@@ -131,7 +114,7 @@ class UnaryEncoding(Mechanism[object, Any]):
 
     @property
     def entries(self) -> str:
-        """What an embedding is made of, in words."""
+        """The kind of an embedding's entries, in words."""
         return "bits, one-hot" if self.one_hot else "bits"
 
     @property
@@ -154,12 +137,12 @@ class UnaryEncoding(Mechanism[object, Any]):
         return 1.0 if self.epsilon is None else 1.0 / (1.0 + math.exp(-self.epsilon / 2))
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one release of one record; empty at epsilon 0, which tells nothing.
+        """Return the cost of one release of one record; empty at epsilon 0.
 
         Raises
         ------
         ValueError
-            Without noise (epsilon None): no epsilon bounds what that tells.
+            Without noise (epsilon None): no epsilon bounds the release.
         """
         if self.epsilon is None:
             raise ValueError("quantization alone (epsilon None) has no privacy guarantee")
@@ -168,26 +151,24 @@ class UnaryEncoding(Mechanism[object, Any]):
         return (PrivacyEvent(self.name, self.record_epsilon, unit=Unit.EXAMPLE),)
 
     def unread(self, values: object) -> Bools:
-        """Return which records of many have a bit that cannot be read, shape (n,). **Private**."""
+        """Return which records have an unreadable bit, shape (n,). **Private**."""
         return np.asarray((self.quantize(values) == INVALID).any(axis=-1))
 
     def quantize(self, values: object, shape: tuple[int, ...] | None = None) -> NDArray[np.int8]:
-        """Return the bits [E > 0] of one record or of many, and -1 where there is none.
-
-        **Private**: without noise.
+        """Return the bits [E > 0] of records, and -1 where there is none. **Private**.
 
         Parameters
         ----------
         values : array_like of real numbers, shape (bits,) or (n, bits)
-            Never changed. Infinities count by their sign; NaN has no bit.
+            Not changed. Infinities count by their sign; NaN has no bit.
         shape : tuple of int, optional
-            The public shape, where another one must not tell. By default as many rows as there
-            are.
+            The public shape, where another one must not show. By default the number of rows is
+            public.
 
         Returns
         -------
         ndarray of int8, shape ``shape``
-            0, 1 or -1; all of a record is -1 if it is not one-hot where that was promised.
+            0, 1 or -1; a whole record is -1 if it breaks a promise of one-hot records.
         """
         found, shape = read_records(values, self.bits, shape)
         if found is None:
@@ -201,7 +182,7 @@ class UnaryEncoding(Mechanism[object, Any]):
         return bits
 
     def _filled(self, bits: NDArray[np.int8], rng: RandomSource) -> NDArray[np.int8]:
-        """Draw valid records or bits in place of those that are not, by the neutral law."""
+        """Replace unreadable records or bits by the neutral law."""
         if not self.one_hot:
             return fill_labels(bits, 2, rng, self.name)
         rows = bits.reshape(-1, self.bits)
@@ -225,7 +206,7 @@ class UnaryEncoding(Mechanism[object, Any]):
         return BinaryResponse(self.bit_epsilon).randomize_array(bits, rng)
 
     def log_prob(self, report: ArrayLike, value: object) -> float:
-        """Return log P(report | value) of the sampler as built, over all records told of.
+        """Return log P(report | value) of the sampler as built, summed over the records.
 
         Raises
         ------
@@ -268,8 +249,7 @@ class UnaryEncoding(Mechanism[object, Any]):
         Raises
         ------
         ValueError
-            If epsilon is 0, or as good as that, when reports say nothing; or a report is not of
-            zeros and ones.
+            If epsilon is 0 or almost 0, or a report is not of zeros and ones.
         """
         reported = self._reported(reports)
         if self.epsilon is None:
@@ -297,11 +277,11 @@ class CodebookEmbedding(Mechanism[object, Any]):
     Parameters
     ----------
     epsilon : float
-        Per release of one record, in all; in (0, 100].
+        Per release of one record; in (0, 100].
     codes : int
         Number of codes k; in [2, 2^16].
     name : str
-        What the events are called in a ledger.
+        Name of the events in a ledger.
 
     Raises
     ------
@@ -333,7 +313,7 @@ class CodebookEmbedding(Mechanism[object, Any]):
 
     @property
     def entries(self) -> str:
-        """What an embedding is made of, in words."""
+        """The kind of an embedding's entries, in words."""
         return "codes"
 
     @property
@@ -342,26 +322,24 @@ class CodebookEmbedding(Mechanism[object, Any]):
         return self.epsilon
 
     def unread(self, scores: object) -> Bools:
-        """Return which records of many have no code that can be read, shape (n,). **Private**."""
+        """Return which records have no readable code, shape (n,). **Private**."""
         return np.asarray(self.encode(scores) == INVALID)
 
     def encode(self, scores: object, shape: tuple[int, ...] | None = None) -> Ints:
-        """Return the code of one record or of many: the first of the largest scores.
-
-        **Private**: without noise.
+        """Return the code of one record or of many: the first of the largest scores. **Private**.
 
         Parameters
         ----------
         scores : array_like of real numbers, shape (codes,) or (n, codes)
-            Never changed.
+            Not changed.
         shape : tuple of int, optional
-            The public shape, where another one must not tell. By default as many rows as there
-            are.
+            The public shape, where another one must not show. By default the number of rows is
+            public.
 
         Returns
         -------
         ndarray of int64, shape () or (n,)
-            -1 for a record that has no code, since its scores hold NaN or are no such scores.
+            -1 for a record without readable scores.
         """
         found, shape = read_records(scores, self.codes, shape)
         if found is None:
@@ -376,7 +354,7 @@ class CodebookEmbedding(Mechanism[object, Any]):
         return self.response.randomize_array(self.encode(values, shape), rng)
 
     def log_prob(self, report: ArrayLike, value: object) -> float:
-        """Return log P(report | value) of the sampler as built, over all records told of.
+        """Return log P(report | value) of the sampler as built, summed over the records.
 
         Raises
         ------
@@ -405,7 +383,7 @@ class CodebookEmbedding(Mechanism[object, Any]):
         Raises
         ------
         ValueError
-            If reports say nothing, since epsilon is as good as 0; or one names no code.
+            If epsilon is almost 0, or a report names no code.
         """
         reported = check_labels("reports", reports, self.codes)
         truth = self.response.truth
@@ -415,9 +393,9 @@ class CodebookEmbedding(Mechanism[object, Any]):
 
 
 def best_accuracy(epsilon: float, classes: int) -> float:
-    """Return how often any epsilon-LDP report of a record can name its class, at most.
+    """Return the best accuracy of any epsilon-LDP report of one of some equally likely classes.
 
-    For classes that are equally likely: e^epsilon / (e^epsilon + classes - 1).
+    e^epsilon / (e^epsilon + classes - 1).
 
     Raises
     ------
@@ -438,22 +416,22 @@ TRAINING = "bottom_training"
 
 @dataclass(frozen=True)
 class BottomModelClaim:
-    """What a party declares about its bottom model.
+    """A party's declaration about its bottom model.
 
     Parameters
     ----------
     kind : {"public", "dp", "conditional"}
-        How it came to be.
+        How it was trained.
     epsilon, delta : float
-        Of the bottom's training on the records, for ``dp`` and only there: epsilon finite and
-        positive, delta in (0, 1). They are added to those of the releases, so they must hold
-        for **replace-one** neighbours. Accountants of DP-SGD mostly state add-or-remove-one,
-        which is smaller for the same noise.
+        Of the bottom's training on the records, for ``dp`` alone: epsilon finite and positive,
+        delta in (0, 1). They are added to those of the releases, so they must hold for
+        **replace-one** neighbours. Accountants of DP-SGD mostly state add-or-remove-one, which is
+        smaller for the same noise.
 
     Raises
     ------
     ValueError
-        If the kind is unknown, or the amounts do not go with it.
+        If the kind is unknown, or the amounts do not belong to it.
     """
 
     kind: Kind
@@ -471,15 +449,15 @@ class BottomModelClaim:
         check_in("(0, 1)", "delta", self.delta)
 
     def events(self, release: Iterable[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
-        """Return what goes on the ledger for a release whose randomizer states ``release``."""
+        """Return the events of a release whose randomizer states ``release``."""
         suffix = CONDITIONAL_SUFFIX if self.kind == "conditional" else ""
         return tuple(replace(event, mechanism=event.mechanism + suffix) for event in release)
 
     def training(self) -> tuple[PrivacyEvent, ...]:
-        """Return what the bottom's own training cost: once, and every record that it was about.
+        """Return the one-time cost of the bottom's training, for all records.
 
-        A release about some records tells of all others what the training let the bottom
-        keep of them. So it is charged to all of the data, and not to the records released.
+        A release about some records reveals what the training kept of all others, so all of the
+        data is charged, and not the released records alone.
         """
         if self.kind != "dp":
             return ()

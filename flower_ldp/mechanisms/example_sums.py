@@ -1,57 +1,40 @@
 r"""Noise on sums over examples, and on one number of a client.
 
-The mean of one number of each example, such as whether it is predicted right, with noise.
+**Mean of examples** (:class:`ExampleMean`). Each of n examples has a value in public bounds,
+rounded to an integer from 0 to G. Discrete Laplace noise of rate :math:`\epsilon / G` is added to
+the sum.
 
-Of n examples each has a value in [lower, upper], public bounds, rounded to one of G + 1 integers,
-0 to G. The n integers are added up, and discrete Laplace noise of rate :math:`\epsilon / G` is
-added to the sum. n is public.
+**Counts in intervals** (:class:`ExampleCounts`). K - 1 ascending public edges cut K intervals;
+values beyond the outer edges belong to the first or last. An example of m rows shares its weight G
+among their intervals: with :math:`c_k` rows in the first k intervals, interval k gets
+:math:`\lfloor G c_k / m \rfloor - \lfloor G c_{k-1} / m \rfloor`. Noise of rate :math:`\epsilon /
+2G` is added to each count. A quantile is the edge at which the running sum first reaches its share
+of the total: post-processing.
 
-**Theorem.** Two data sets are neighbours if they have n examples each and differ in the content of
-one (replace-one example). Its integer moves by at most G and no other moves, so the sums are at
-most G apart and the release is epsilon-DP for an example; tight for values at the two bounds.
-:class:`~flower_ldp.mechanisms.BoundedMean` promises the same epsilon for all data of a client, and
-its noise on the mean is n times as large.
+**Mean of a client** (:class:`BoundedMean`). One value, such as a mean loss, is clipped to public
+bounds and rounded to an integer from 0 to G, with noise of rate :math:`\epsilon / G`.
 
-**Invalid input.** A value that is no number counts as ``lower``, for its example alone.
+**Relation**: the first two, data sets of n examples that differ in the content of one; n is public.
+The last, any two data sets of a client.
 
-**Estimate.** lower + report / (n G) (upper - lower) is unbiased for the mean of the clipped
-values. It is not clipped, so it may lie outside of the bounds.
+**Unit**: example; client for the last.
 
-How many examples lie in each public interval, with noise: what quantiles are read from.
+**Guarantee**: epsilon-DP for an example, epsilon-LDP for the last; tight for values at the bounds.
 
-Of n examples each has a value, which lies in one of K public intervals: K - 1 between public edges
-that ascend, and what is below the first or above the last edge counts with the first or last of
-them. An example of several rows shares its weight, the integer G, among the intervals of its rows:
-with :math:`c_k` of its m rows in the first k intervals, interval k gets
-:math:`\lfloor G c_k / m \rfloor - \lfloor G c_{k-1} / m \rfloor`, which is its part of G to less
-than 1. Discrete Laplace noise of rate :math:`\epsilon / 2G` is added to each count.
+**Proof**: an example's integer moves by at most G and no other moves. Its interval weights are
+integers of at least 0, since :math:`c_k` does not fall, with the sum G, or 0 without rows:
+replacing it moves the counts by at most 2G in L1. A client's integer moves by at most G, however
+many examples are behind it.
 
-**Theorem.** Two data sets are neighbours if they differ in the content of one of n examples. Its
-weights are integers. They are not negative, since :math:`c_k` does not fall. They add up to
-:math:`\lfloor G m / m \rfloor = G`, or to 0 if m is 0. So replacing it moves the vector of counts
-by at most 2G in L1, and the release is epsilon-DP for an example.
+**Exactness**: integers and exact discrete noise (:mod:`flower_ldp.mechanisms.integer_noise`).
 
-**Invalid input.** A value that is no number is no row of m, for its example alone.
+**Invalid input**: a value that is no number counts as ``lower`` or as no row, for its example
+alone. A client's counts as the middle of the bounds, or for G = 1 as either bound with probability
+1/2; infinities are clipped.
 
-**Quantiles** are read from the noisy counts, which costs nothing more: the edge at which the
-running sum first reaches the share of their total.
-
-A scalar metric of a client, such as its mean loss, with discrete Laplace noise.
-
-The value is clipped into [lower, upper], public bounds, and rounded to one of G + 1 integers,
-0 to G; discrete Laplace noise of rate :math:`\epsilon / G` is added.
-
-**Theorem.** Two data sets of a client are neighbours if they differ in any way (replace-one
-client). Whatever the data, the rounded value is an integer in [0, G], so neighbours are at
-most G apart and the release is epsilon-LDP, and tight for values at the two bounds. The
-number of examples behind the mean does not enter: with all of them replaced the mean may go from
-one bound to the other.
-
-**Invalid input.** What is no number counts as the middle of the bounds; where G is 1, as either
-bound with probability 1/2. Infinities are clipped as any value outside of the bounds.
-
-**Estimate.** lower + report (upper - lower) / G is unbiased for the clipped value. Clipping
-biases it for values outside of the bounds, which is why the bounds belong to the statement.
+**Estimate**: lower + report / (n G) (upper - lower), n = 1 for a client, is unbiased for the mean
+of clipped values; it may lie outside the bounds. Clipping biases it for values outside, so the
+bounds belong to the statement.
 """
 
 import math
@@ -82,7 +65,7 @@ class _OnGrid(IntegerNoise):
 
     @property
     def _step(self) -> float:
-        """What a grid step of a report is worth in its estimate."""
+        """Value of a grid step of a report in its estimate."""
         return (self.upper - self.lower) / self.sensitivity
 
     @property
@@ -100,17 +83,7 @@ class _OnGrid(IntegerNoise):
         return min(max(round(share * self.sensitivity), 0), self.sensitivity)
 
     def estimate(self, reports: Ints) -> Floats:
-        """Return an unbiased estimate of what each report is about, from clipped values.
-
-        Parameters
-        ----------
-        reports : ndarray of int64, shape (r,)
-            One of each data set or client.
-
-        Returns
-        -------
-        ndarray of float64, shape (r,)
-        """
+        """Return an unbiased estimate for each report, float64, shape (r,), from clipped values."""
         return self.lower + np.asarray(reports, dtype=np.float64) * self._step
 
 
@@ -134,9 +107,9 @@ class ExampleMean(_OnGrid):
     examples : int
         n, public; in [1, 10^12].
     lower, upper : float
-        Bounds that values are clipped into; finite, lower < upper. Public.
+        Public bounds that values are clipped to; finite, lower < upper.
     steps : int
-        G, grid steps between the bounds; in [1, 2^20]. 1 for values that are right or wrong.
+        G, grid steps between the bounds; in [1, 2^20]. 1 for right or wrong.
 
     Raises
     ------
@@ -169,17 +142,11 @@ class ExampleMean(_OnGrid):
         return (self.upper - self.lower) / (self.steps * self.examples)
 
     def rounded(self, value: object) -> int:
-        """Return an example's value on the grid; 0 for what is no number."""
+        """Return an example's value on the grid; 0 if it is no number."""
         return self._rounded(value) or 0
 
     def total(self, values: Iterable[object]) -> int:
-        """Return the sum that noise is added to; **private**.
-
-        Parameters
-        ----------
-        values : iterable
-            One of each example. An example that is missing counts as ``lower``.
-        """
+        """Return the sum before noise, with ``lower`` for missing examples; **private**."""
         return sum([self.rounded(value) for value in values])
 
     def randomize(self, values: Iterable[object], rng: RandomSource) -> int:
@@ -187,11 +154,11 @@ class ExampleMean(_OnGrid):
         return self.noised(self.total(values), rng)
 
     def noised(self, total: int, rng: RandomSource) -> int:
-        """Return a report of a sum that :meth:`total` returned."""
+        """Return a report of a sum from :meth:`total`."""
         return total + int(self.noise.sample(1, rng)[0])
 
     def neutral(self, rng: RandomSource) -> int:
-        """Return a report of values in the middle of the bounds: what tells nothing."""
+        """Return a report of values in the middle of the bounds."""
         return self.noised(self.examples * self.steps // 2, rng)
 
     def log_prob(self, report: int, values: Iterable[object]) -> float:
@@ -204,7 +171,7 @@ _MOST_EDGES = 1 << 20
 
 @dataclass(frozen=True)
 class ExampleCounts(IntegerNoise):
-    """Discrete Laplace noise on how many examples lie in each of some public intervals.
+    """Discrete Laplace noise on the number of examples in each of some public intervals.
 
     Parameters
     ----------
@@ -251,10 +218,7 @@ class ExampleCounts(IntegerNoise):
         return np.asarray(self.edges, dtype=np.float64).ravel()
 
     def weights(self, values: Iterable[object]) -> Ints:
-        """Return the weights of one example by its rows' values, shape (K,).
-
-        Their sum is G; 0 if no row has a number.
-        """
+        """Return one example's weights by its rows, shape (K,); their sum is G, or 0."""
         numbers = [number for number in map(_number, values) if number is not None]
         # By the edges between two intervals alone: the first and the last one have no end.
         places = np.searchsorted(self._places[1:-1], numbers, side="right")
@@ -263,20 +227,14 @@ class ExampleCounts(IntegerNoise):
         return np.diff(shares, prepend=0)
 
     def total(self, examples: Iterable[Iterable[object]]) -> Ints:
-        """Return the counts that noise is added to; **private**."""
+        """Return the counts before noise; **private**."""
         found = np.zeros(len(self._places) - 1, dtype=np.int64)
         for values in examples:
             found += self.weights(values)
         return found
 
     def randomize(self, examples: Iterable[Iterable[object]], rng: RandomSource) -> Ints:
-        """Return a report: of each example the values of its rows, counted, with noise.
-
-        Returns
-        -------
-        ndarray of int64, shape (K,)
-            In steps, negative ones among them.
-        """
+        """Return noisy counts, int64 in steps, shape (K,), of the values of each example's rows."""
         counts = self.total(examples)
         return counts + self.noise.sample(len(counts), rng)
 
@@ -286,15 +244,7 @@ class ExampleCounts(IntegerNoise):
         return sum(self.noise.log_prob(int(one)) for one in away)
 
     def quantile(self, report: Ints, share: float) -> float:
-        """Return the edge below which about a share of the examples lies.
-
-        Parameters
-        ----------
-        report : ndarray of int64, shape (K,)
-            What :meth:`randomize` returned.
-        share : float
-            In [0, 1].
-        """
+        """Return the edge below which about this share of the examples lies, from a report."""
         check_in("[0, 1]", "share", share)
         running = np.cumsum(np.asarray(report, dtype=np.int64))
         wanted = share * max(int(running[-1]), 1)
@@ -313,15 +263,15 @@ class BoundedMean(_OnGrid):
     Parameters
     ----------
     epsilon : float
-        Per release and per client; in [1e-6, 1e6]. Above 100 it is warned of.
+        Per release and per client; in [1e-6, 1e6], with a warning above 100.
     lower, upper : float
-        Bounds that the value is clipped into; finite, lower < upper. Public: they must not
-        be chosen by looking at private values.
+        Bounds that the value is clipped to; finite, lower < upper. Public: they must not depend on
+        private values.
     grid_bits : int, optional
-        The bounds are 2^grid_bits steps apart, in [0, 40]. By default the noise has a scale
-        of at least 1,024 steps, and there are at least 2^20.
+        The bounds are 2^grid_bits steps apart, in [0, 40]. By default the noise has a scale of at
+        least 1,024 steps, and there are at least 2^20.
     name : str
-        What the events are called in a ledger.
+        Name of the events in a ledger.
 
     Raises
     ------
@@ -354,7 +304,7 @@ class BoundedMean(_OnGrid):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Least and largest report, 64 noise scales beyond the bounds; a chance below e^-64."""
+        """Least and largest report, 64 noise scales beyond the bounds: chance below e^-64."""
         return -self.noise.farthest, self.steps + self.noise.farthest
 
     @property
@@ -363,19 +313,14 @@ class BoundedMean(_OnGrid):
         return self.steps // 2, (self.steps + 1) // 2
 
     def randomize(self, value: object, rng: RandomSource) -> int:
-        """Return a report of one number.
+        """Return a report of one number, in grid steps above ``lower``, also negative or above G.
 
         Parameters
         ----------
         value : float
-            Clipped into the bounds. What is no number counts as their middle.
+            Clipped to the bounds. Anything but a number counts as their middle.
         rng : RandomSource
             Source of the noise.
-
-        Returns
-        -------
-        int
-            Grid steps above ``lower``, negative ones and more than G among them.
         """
         rounded = self._rounded(value)
         if rounded is None:
@@ -384,7 +329,7 @@ class BoundedMean(_OnGrid):
         return rounded + int(self.noise.sample(1, rng)[0])
 
     def reads(self, value: object) -> bool:
-        """Return whether a value is a number; what is none is answered by the neutral law."""
+        """Return whether a value is a number."""
         return self._rounded(value) is not None
 
     def log_prob(self, report: int, value: object) -> float:

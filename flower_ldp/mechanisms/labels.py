@@ -1,69 +1,49 @@
-r"""How labels may be randomized: what a mechanism of labels offers, and the methods by name.
+r"""Mechanisms for labels, and the methods by name.
 
-:data:`LABEL_METHODS` is the one table. A configuration's ``response`` is one of its keys, a
-policy knows the names of its mechanisms, and the audit of the labels' store draws from all of
-its methods that need no prior. To add a method, write its mechanism and give it a row.
+:data:`LABEL_METHODS` is the one table: a configuration's ``response`` is one of its keys, policies
+know the names of its mechanisms, and the audit of stored labels draws from all methods without a
+prior. A new method needs a mechanism and a row.
 
-Subset selection: a set of labels in place of one label (Wang et al. 2016; Ye, Barg 2018).
-
-The report is a set Z of w of the k categories. With probability
-:math:`t = w(e^\epsilon - 1)/(w(e^\epsilon - 1) + k)` it is uniform on the sets that hold the
-private value, otherwise it is uniform on all sets. So a set that holds the value has
-:math:`e^\epsilon` times the probability of one that does not, and the value is in the report with
-probability :math:`p = w e^\epsilon/(w e^\epsilon + k - w)`. Sets of one are k-ary response.
-
-**Theorem.** Two values are neighbours if they differ. A report has the larger probability under
-the values that it holds and the smaller under the others, so the ratio is at most
-:math:`1 + (k/w)\,t/(1-t) = e^\epsilon`: one release is epsilon-LDP, and tight. The sampler rounds
-t *down* to a multiple of :math:`2^{-256}`. The ratio grows with t and is never below 1, so it
-never exceeds :math:`e^\epsilon`.
-
-**Draw.** A value v is the private one with probability t and uniform otherwise, and w - 1 of the
-other categories join it, each such set equally likely. Every value takes the same steps and the
-same draws.
-
-**Size.** Of a value that is uniform a report tells
-
-.. math:: p \ln\frac{p k}{w} + (1-p) \ln\frac{(1-p) k}{k-w}
-
-nats (mutual information). As w grows this rises up to
-:math:`k(\epsilon e^\epsilon - e^\epsilon + 1)/(e^\epsilon - 1)^2`, which for a small epsilon is
-about :math:`k/(e^\epsilon + 1)`, and falls from there on.
-
-**Invalid input.** What names no category is answered by a uniform one, randomized: by symmetry a
-uniform set.
-
-**Estimate.** With N reports of which :math:`C_j` hold category j, and r the probability that a
-report holds a given other category than the value, :math:`(C_j - N r)/(p - r)` is an unbiased
-estimate of how often j is true.
-
-Randomized response that uses a prior: RRWithPrior (Ghazi et al. 2021, Algorithms 2 and 3).
-
-Given a prior p on k categories, let :math:`S_j` be the j categories with the largest prior.
-RRTop-j reports a value in :math:`S_j` by j-ary randomized response on :math:`S_j`, and any
-other value as a uniform member of :math:`S_j`. Under the prior its report is true with
-probability
+**Subset selection** (Wang et al. 2016; Ye, Barg 2018) reports a set Z of w of the k categories.
+With probability :math:`t = w(e^\epsilon - 1)/(w(e^\epsilon - 1) + k)` it is uniform on the sets
+that hold the value, otherwise uniform on all sets. The value is then in Z with probability :math:`p
+= w e^\epsilon/(w e^\epsilon + k - w)`. To draw, a value v is the private one with probability t and
+uniform otherwise, and w - 1 uniform others join it, by the same steps for every value.
+**RRWithPrior** (Ghazi et al. 2021, Algorithms 2 and 3) takes the j categories :math:`S_j` of the
+largest prior and applies j-ary response on them, with a uniform member for values outside. j
+maximizes the probability of a true report,
 
 .. math:: w_j = \frac{e^\epsilon}{e^\epsilon + j - 1} \sum_{i \in S_j} p_i ,
 
-and RRWithPrior is RRTop-j with the j that makes this largest. No other epsilon-LDP report is
-true with a larger probability (their Theorem 3). The penalty of the j-th term is
-:math:`e^\epsilon + j - 1` with j counted from 1; counting it from 0 picks a j too small.
+which no epsilon-LDP report exceeds (their Theorem 3). j counts from 1; from 0 it would be too
+small.
 
-**Theorem.** Fix the prior. Two values are neighbours if they differ. With t as in
-:mod:`~flower_ldp.mechanisms.randomized_response`, a report in :math:`S_j` has probability
-:math:`t + (1-t)/j` under itself, :math:`(1-t)/j` under the other members and :math:`1/j` under
-values outside. The largest ratio is the first by the second, :math:`1 + jt/(1-t) = e^\epsilon`,
-so one release is epsilon-LDP; it is tight for j of at least 2, and for j = 1 the report is
-constant.
+**Relation**: any two values, for a fixed prior.
 
-**Invalid input.** What names no category is answered by a uniform member of :math:`S_j`, as a
-value outside is. It is also what a uniform category, randomized, comes to: by symmetry the
-reports of a uniform member are uniform on :math:`S_j`, and so are those of the others.
+**Unit**: the label, or what ``unit`` names.
 
-**The prior is public.** The theorem holds for a prior that does not depend on the private
-value: a public one, or one computed from reports that are already paid for, about this value
-(then both costs add up) or about others (then they do not).
+**Guarantee**: one release is epsilon-LDP, and tight (a constant for j = 1).
+
+**Proof**: subset selection: a report has the larger probability under the values that it holds, and
+the ratio is :math:`1 + (k/w)\,t/(1-t) = e^\epsilon`. RRTop-j: a report in :math:`S_j` has
+probability :math:`t + (1-t)/j` under itself, :math:`(1-t)/j` under other members, :math:`1/j` under
+values outside; the largest ratio is :math:`1 + jt/(1-t) = e^\epsilon`.
+
+**Exactness**: t is rounded *down* to a multiple of :math:`2^{-256}`, and the ratio grows with t.
+
+**Invalid input**: what names no category gets a uniform category, randomized: a uniform set, or a
+uniform member of :math:`S_j`.
+
+**The prior is public**: it must not depend on the private value, unless through reports that are
+paid for, about this value (both costs add up) or about others (they do not).
+
+**Estimate**: with N reports of which :math:`C_j` hold j, and r the probability that a report holds
+a given other category, :math:`(C_j - N r)/(p - r)` is an unbiased estimate of how often j is true.
+The mutual information of a report with a uniform value is
+
+.. math:: p \ln\frac{p k}{w} + (1-p) \ln\frac{(1-p) k}{k-w}
+
+nats, largest near :math:`w = k(\epsilon e^\epsilon - e^\epsilon + 1)/(e^\epsilon - 1)^2`.
 """
 
 import math
@@ -99,12 +79,12 @@ class SubsetSelection(LabelMechanism):
     epsilon : float
         Per release of one value; in (0, 100].
     categories : int
-        How many values there are, named 0, 1, and so on; in [2, 62].
+        Number of values; in [2, 62].
     size : int
-        Of the sets; in [1, categories - 1], or 0 for the size that tells the most about a
-        uniform value. It is never 0 afterwards.
+        Of the sets; in [1, categories - 1]. 0 is replaced by the size with the largest mutual
+        information.
     name : str
-        What the events are called in a ledger.
+        Name of the events in a ledger.
     unit : Unit
         Whose value it is.
 
@@ -147,16 +127,16 @@ class SubsetSelection(LabelMechanism):
 
     @property
     def law_terms(self) -> tuple[int, ...]:
-        """What fixes the law beside epsilon and categories: the size."""
+        """The size, which fixes the law beside epsilon and categories."""
         return (self.size,)
 
     @property
     def mutual_information(self) -> float:
-        """What a report tells about a uniform value, in nats."""
+        """Mutual information of a report with a uniform value, in nats."""
         return mutual_information(self.epsilon, self.categories, self.size)
 
     def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
-        """Return a report of one value; a uniform set for what is not in [0, categories)."""
+        """Return a report of one value; a uniform set for anything outside [0, categories)."""
         return int(self._draw(np.array(inputs.read_label(value, self.categories)), rng))
 
     def _answer(self, labels: Ints, rng: RandomSource, priors: Floats) -> Ints:
@@ -225,9 +205,9 @@ class SubsetSelection(LabelMechanism):
         Parameters
         ----------
         counts : array_like of integers, shape (categories,)
-            How many reports hold each category: ``members(reports).sum(axis=0)``.
+            Reports that hold each category: ``members(reports).sum(axis=0)``.
         total : int
-            How many reports there are.
+            Number of reports.
 
         Returns
         -------
@@ -237,8 +217,8 @@ class SubsetSelection(LabelMechanism):
         Raises
         ------
         ValueError
-            If the counts have another shape, one is no integer in [0, total], or they do not add
-            up to ``size`` times the total.
+            If the counts have another shape, one is no integer in [0, total], or they do not add up
+            to ``size`` times the total.
         """
         found = inputs.check_counts(counts, self.categories)
         if (found > total).any() or int(found.sum()) != self.size * total:
@@ -250,7 +230,7 @@ class SubsetSelection(LabelMechanism):
 
 
 def mutual_information(epsilon: float, categories: int, size: int) -> float:
-    """Return what a report of ``size`` categories tells about a uniform value, in nats."""
+    """Return the mutual information of a set of ``size`` with a uniform value, in nats."""
     share = size / categories
     held = 1.0 / (1.0 + (1.0 / share - 1.0) * math.exp(-epsilon))
     # The logarithms of p/share and (1 - p)/(1 - share) have this in common.
@@ -258,7 +238,7 @@ def mutual_information(epsilon: float, categories: int, size: int) -> float:
 
 
 def best_size(epsilon: float, categories: int) -> int:
-    """Return the size of the sets that tell the most about a uniform value."""
+    """Return the size with the largest mutual information."""
     told = max(epsilon, _LEAST_TOLD)
     sizes = range(1, categories)
     return max(sizes, key=lambda size: mutual_information(told, categories, size))
@@ -266,20 +246,20 @@ def best_size(epsilon: float, categories: int) -> int:
 
 @dataclass(frozen=True)
 class RRWithPrior(LabelMechanism):
-    """Randomized response on one of ``categories`` values of which a prior is known.
+    """Randomized response on one of ``categories`` values with a known prior.
 
-    Everywhere, ``prior`` has shape ``(categories,)``, one for all values, or the shape of
-    the values with ``categories`` appended, one for each. Entries are at least 0 and need
-    not add up to 1. Where all are 0 the prior is taken to be uniform.
+    ``prior`` has shape ``(categories,)``, one for all values, or the shape of the values with
+    ``categories`` appended. Entries are at least 0 and need not add up to 1; all zeros count as
+    uniform.
 
     Parameters
     ----------
     epsilon : float
         Per release of one value; in (0, 100].
     categories : int
-        How many values there are; in [2, 2^20].
+        Number of values; in [2, 2^20].
     name : str
-        What the events are called in a ledger.
+        Name of the events in a ledger.
     unit : Unit
         Whose value it is.
 
@@ -419,15 +399,7 @@ LABEL_METHODS: Mapping[str, tuple[Callable[..., LabelMechanism], ...]] = Mapping
 
 
 def label_mechanisms(method: str, epsilon: float, categories: int) -> tuple[LabelMechanism, ...]:
-    """Return the mechanism of each stage of a method.
-
-    Raises
-    ------
-    KeyError
-        If there is no such method.
-    ValueError
-        If a parameter is outside its interval.
-    """
+    """Return the mechanism of each stage of a method; KeyError for an unknown method."""
     return tuple(build(epsilon, categories, unit=Unit.LABEL) for build in LABEL_METHODS[method])
 
 

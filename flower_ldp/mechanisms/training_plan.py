@@ -1,8 +1,8 @@
-"""A plan of private training: how many rounds of how many noisy steps, and what they cost together.
+"""A plan of private training: rounds of noisy steps, and their joint cost.
 
-The whole plan is one release: its epsilon and delta are for every model of every round together,
-and are charged before the first step. That the noise is enough for them is for the accountant to
-say (:func:`flower_ldp.accounting.dpsgd.check_noise`).
+The whole plan is one release: its epsilon and delta cover every model of every round and are
+charged before the first step. :func:`flower_ldp.accounting.dpsgd.check_noise` checks that the noise
+suffices.
 """
 
 import math
@@ -26,9 +26,9 @@ class TrainingPlan:
     rounds : int
         Models that leave; in [1, 10^6].
     steps : int
-        Noisy steps that each of them takes; in [1, 10^6], and 10^8 in all rounds.
+        Noisy steps in each round; in [1, 10^6], and 10^8 over all rounds.
     rate : float
-        Probability that an example takes part in a step; in [1e-9, 1].
+        Probability that an example is in a step; in [1e-9, 1].
     noise : float
         Standard deviation of the noise over ``clip``; in [0.05, 10,000].
     clip : float
@@ -36,7 +36,7 @@ class TrainingPlan:
     epsilon, delta : float
         Of all rounds together, for one example replaced; in [0.01, 30] and [1e-10, 0.5].
     name : str
-        Tells two plans of the same numbers in one run apart; at most 100 printable characters.
+        Distinguishes two plans of the same numbers in one run; at most 100 printable characters.
 
     Raises
     ------
@@ -63,18 +63,18 @@ class TrainingPlan:
 
     @property
     def event(self) -> PrivacyEvent:
-        """What the whole plan costs an example."""
+        """Cost of the whole plan for an example."""
         return PrivacyEvent("dpsgd", float(self.epsilon), float(self.delta), Unit.EXAMPLE)
 
     def terms(self) -> dict[str, int | float | str]:
-        """Return all numbers of the plan by name, as they are recorded and compared."""
+        """Return all numbers of the plan by name, for records and comparisons."""
         found: dict[str, int | float | str] = {"rounds": self.rounds, "steps": self.steps}
         for name in ("rate", "noise", "clip", "epsilon", "delta"):
             found[name] = float(getattr(self, name))
         return found | ({"name": self.name} if self.name else {})
 
     def mean_size(self, examples: int) -> float:
-        """Return how many of n examples take part in a step on average, which is public."""
+        """Return the mean number of n examples in a step, which is public."""
         return float(self.rate) * examples
 
     def deviation(self, examples: int) -> float:
@@ -82,5 +82,5 @@ class TrainingPlan:
         return self.noise * self.clip / self.mean_size(examples)
 
     def moved_by_noise(self, examples: int) -> float:
-        """Return the deviation that a round's noise has on each entry, at a step size of 1."""
+        """Return the deviation of a round's noise on each entry, at a step size of 1."""
         return self.deviation(examples) * math.sqrt(self.steps)
