@@ -122,6 +122,7 @@ def test_cosines_and_times_of_codewords() -> None:
     assert rounded(rows[0]["times SignDS"], 1) == "0.9"
     cosines = [row for row in rows if "epsilon" in row]
     assert len(cosines) == 8
+    page = text("benchmarks/README.md")
     for row in cosines:
         who = "agree" if row["share"] == 1.0 else "differ"
         found = [row[name].replace("0.", ".") for name in ("1", "64", "4096", "SignDS")]
