@@ -24,7 +24,14 @@ WIDTH = 100
 #: Rows of tables, which a page shows narrower than they are written.
 TABLE = 120
 #: Pages with a table of sentences, whose cells are folded where it is shown.
-FOLDED = ("configuration.md", "deployment.md", "guarded_node.md", "policy.md", "threat_model.md")
+FOLDED = (
+    "configuration.md",
+    "deployment.md",
+    "guarded_node.md",
+    "ledger.md",
+    "policy.md",
+    "threat_model.md",
+)
 #: Code in a paragraph that stays on one line.
 SHORT = 80
 PAGES = sorted(
