@@ -1,15 +1,11 @@
-"""The apps of a folder, with the configuration that its pyproject.toml gives.
+"""The apps of a folder, with the configuration of its pyproject.toml.
 
-Python keeps one module of a name, and looks for modules in every folder that was added to its path.
-So in a process that has loaded one folder's app, another folder's may get modules of the first, or
-one that was edited may stay what it was: the app without the gate, where the guarded one was asked
-for. What is looked at is what the code of the app's own files imports, also within functions; not
-what it imports by a computed name.
+Python keeps one module per name. A process that loaded one folder's app may give another folder's
+app modules of the first, or an old version of an edited file: an app without its gate, for example.
+This module refuses both, for all modules that the app's files import by a literal name.
 
-:func:`find_federation` and :func:`read_settings` take what ``flwr run`` would: its command line and
-the app's federation. Flower's own parsers read them. Nothing is written: ``flwr run`` makes a
-configuration file where there is none and moves old federations from an app's pyproject.toml into
-it; here they are only read, and count for as much.
+:func:`find_federation` and :func:`read_settings` accept the command line and federations of ``flwr
+run``, read by Flower's own parsers. Nothing is written.
 """
 
 import ast
@@ -34,7 +30,7 @@ from flower_ldp.errors import ConfigError, quoted
 
 @dataclass(frozen=True)
 class _Origin:
-    """A file, what it held when the app was loaded, and whether it was by then a module."""
+    """A file, its content when the app was loaded, and whether it was a module by then."""
 
     file: Path
     code: bytes
@@ -48,10 +44,7 @@ _folders: set[Path] = set()
 
 
 def _modules(folder: Path, names: Iterable[str]) -> dict[str, Path | None]:
-    """Return the modules that an app names, each with its file in the folder, or None.
-
-    They are found by the code of the files, from the modules that the two apps are in.
-    """
+    """Return the modules that an app names, each with its file in the folder, or None."""
     files: dict[str, Path | None] = {}
     waiting = list(names)
     while waiting:
@@ -65,7 +58,7 @@ def _modules(folder: Path, names: Iterable[str]) -> dict[str, Path | None]:
 
 
 def _check_loaded(folder: Path, files: Mapping[str, Path | None]) -> None:
-    """Raise ConfigError if one of the modules is loaded, and another folder's."""
+    """Raise ConfigError if one of the modules is loaded from another folder."""
     for name, file in files.items():
         loaded = _loaded(name)
         if file is not None:
@@ -78,7 +71,7 @@ def _check_loaded(folder: Path, files: Mapping[str, Path | None]) -> None:
 
 
 def _check_known(folder: Path, files: Mapping[str, Path | None]) -> None:
-    """Raise ConfigError if one of the modules was remembered as another folder's, or changed."""
+    """Raise ConfigError if one of the modules was remembered from another folder, or changed."""
     for name, file in files.items():
         known = _known.get(name)
         if file is None or known is None or (known.is_loaded and name not in sys.modules):
@@ -92,7 +85,6 @@ def _check_known(folder: Path, files: Mapping[str, Path | None]) -> None:
 
 
 def _remember(folder: Path, files: Mapping[str, Path | None]) -> None:
-    """Keep what the files are, once the app is loaded."""
     _folders.add(folder)
     for name, file in files.items():
         if file is not None:
@@ -109,7 +101,7 @@ def _refuse(folder: Path, name: str, why: str, where: Path | None) -> NoReturn:
 
 
 def _file(folder: Path, name: str) -> Path | None:
-    """Return the file of a module; a folder without ``__init__.py`` has none."""
+    """Return the file of a module, or None for a folder without ``__init__.py``."""
     place = folder.joinpath(*name.split("."))
     for file in (place / "__init__.py", place.parent / f"{place.name}.py"):
         if file.is_file():
@@ -123,7 +115,7 @@ def _loaded(name: str) -> Path | None:
 
 
 def _is_same(name: str, loaded: Path | None, file: Path) -> bool:
-    """Tell whether a module that is loaded is a folder's file, or of a copy of it."""
+    """Return whether a loaded module is a folder's file, or a copy of it."""
     if loaded == file.resolve():
         return True
     if loaded is None or not loaded.is_file():
@@ -135,7 +127,7 @@ def _is_same(name: str, loaded: Path | None, file: Path) -> bool:
 
 
 def _imported(name: str, file: Path) -> Iterator[str]:
-    """Yield what a module's code imports, and what may be a module in it; nothing of Python's."""
+    """Yield the imports of a module's code and possible submodules, but for Python's own."""
     with suppress(SyntaxError, ValueError):  # who loads it is told
         package = name.split(".") if file.name == "__init__.py" else name.split(".")[:-1]
         for node in ast.walk(ast.parse(file.read_bytes())):
@@ -157,9 +149,9 @@ class FolderApp:
     Parameters
     ----------
     server, client : ServerApp and ClientApp
-        Loaded.
+        The loaded apps.
     run_config : mapping
-        The folder's, with what was overridden.
+        The folder's, with overrides.
     """
 
     server: ServerApp
@@ -175,16 +167,16 @@ def load_folder(
     Parameters
     ----------
     folder : path-like
-        Holds the pyproject.toml.
+        The folder with the pyproject.toml.
     overrides : mapping, optional
-        Of the run's configuration; only keys that the file has.
+        Values of the run's configuration, for existing keys only.
 
     Raises
     ------
     ConfigError
-        If there is no such file, it is not an app's, what it names are no apps, or an override
-        has another key; or if Python would take a module of the app from another folder, or as it
-        was before its file was changed.
+        If the file is missing, or is not an app's; if its names are not apps, or an override has
+        another key; if Python would take a module of the app from another folder or from before a
+        change.
     """
     folder = Path(folder)
     try:
@@ -211,18 +203,18 @@ def load_folder(
 
 @dataclass(frozen=True)
 class Federation:
-    """How large a simulated federation is, and who says so.
+    """The size of a simulated federation, and the source of the number.
 
     Parameters
     ----------
     nodes : int
-        How many nodes; at least 1.
+        Number of nodes; at least 1.
     source : str
         Where the number is from, in words.
     verbose : bool
-        Whether Flower's log shall show details.
+        Whether Flower's log shows details.
     unused : tuple of str
-        Settings that are made and mean nothing in one process, as ``client-resources-num-cpus``.
+        Settings without effect in one process, as ``client-resources-num-cpus``.
     """
 
     nodes: int
@@ -237,13 +229,13 @@ def read_settings(items: Sequence[str]) -> dict[str, bool | float | int | str]:
     Parameters
     ----------
     items : sequence of str
-        Each ``KEY=VALUE``, or several of them with spaces between, or one name of a TOML file. A
-        value is TOML: a text has quotation marks.
+        Each ``KEY=VALUE``, several of them with spaces between, or one name of a TOML file. A value
+        is TOML: a text has quotation marks.
 
     Raises
     ------
     ConfigError
-        If an item is nothing of this, a number does not fit into a message, or the file cannot be
+        If an item is none of these, a number does not fit into a message, or the file cannot be
         read.
     """
     for item in items:
@@ -262,22 +254,22 @@ def find_federation(
 ) -> Federation:
     """Return the federation that ``flwr run`` would simulate for an app's folder.
 
-    Looked at, and the first that there is counts as a whole: ``overrides``; the options of the
-    connection, in the app's pyproject.toml or in Flower's configuration file; Flower's default.
+    The first of these that exists: ``overrides``; the connection's options in the app's
+    pyproject.toml or in Flower's configuration file; Flower's default.
 
     Parameters
     ----------
     folder : Path
         The app's.
     connection : str, optional
-        Its name among those of the two files; else the one that they call the default.
+        Its name in the two files; by default their default connection.
     overrides : sequence of str
         As ``flwr run --federation-config`` takes them.
 
     Raises
     ------
     ConfigError
-        If a file or a setting is not valid, or there is no such connection.
+        If a file or a setting is not valid, or the connection does not exist.
     """
     settings, source = _of_connection(folder, connection)
     if overrides:
@@ -296,7 +288,7 @@ def find_federation(
 
 @contextmanager
 def _by_flower(what: str = "") -> Iterator[None]:
-    """Turn what Flower's parsers raise into a ConfigError, which begins with what was read."""
+    """Turn exceptions of Flower's parsers into ConfigError, with the source first."""
     try:
         yield
     except (click.ClickException, OSError, TypeError, ValueError) as error:
@@ -305,7 +297,7 @@ def _by_flower(what: str = "") -> Iterator[None]:
 
 
 def _flat(options: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield what a connection's options set, by the names that the command line has for it."""
+    """Yield a connection's options by the names that the command line has for them."""
     for name, value in options.items():
         if isinstance(value, dict):
             yield from _flat(value, "" if name == "backend" else f"{name}-")
@@ -314,7 +306,7 @@ def _flat(options: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, An
 
 
 def _of_connection(folder: Path, name: str | None) -> tuple[dict[str, Any], str]:
-    """Return what a connection of the two files sets, and which it is; nothing if none is named."""
+    """Return a connection's options and its name; nothing if no connection is named."""
     known: dict[str, Any] = {}
     with _by_flower():
         if (get_flwr_home() / "config.toml").is_file():

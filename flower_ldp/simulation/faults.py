@@ -1,13 +1,11 @@
-"""Nodes that go and come, slow nodes and lost replies, for tests of strategies: all from a seed.
+"""Nodes that leave and return, slow nodes and lost replies, for tests of strategies, by a seed.
 
-What goes wrong keeps no state. It follows from the seed, the node and a running number alone, so
-the same faults befall the same messages however many workers there are and in whatever order they
-finish.
+A fault depends on the seed, the node and a running number alone, so the same messages are affected
+for any number of workers and any order.
 
-Between the grid and those who answer, the clock is not the machine's. It stands still while apps
-work. It jumps when somebody waits for replies and nothing is left to be done: to the next reply, or
-to the end of the wait. So a minute costs nothing, and what happens does not depend on how fast the
-machine is.
+The grid's clock is simulated. It stands still while apps work. When somebody waits for replies and
+no work is left, it jumps to the next reply or to the end of the wait. A minute therefore costs
+nothing, and outcomes do not depend on the machine's speed.
 """
 
 import hashlib
@@ -37,18 +35,16 @@ LOOKS = 3
 
 @dataclass(frozen=True)
 class Fate(Checked):
-    """What becomes of one message that a node takes.
+    """The outcome of one message at a node.
 
     Parameters
     ----------
     late : float
-        Seconds of the grid's time that the node takes to answer.
+        Seconds of the grid's time until the node answers.
     lost : bool
-        Whether the node answers and the reply never arrives. The node has done its work, and has
-        paid for it.
+        Whether the reply is lost. The node has done its work and paid for it.
     leaves : bool
-        Whether the node goes away with the message in its hands: it does not answer, and a minute
-        later the grid says that it is not there.
+        Whether the node leaves before it answers; the grid reports it as gone a minute later.
 
     Raises
     ------
@@ -63,39 +59,37 @@ class Fate(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """What goes wrong in a run, for the test of a strategy.
+    """The faults of a run, for the test of a strategy.
 
-    Who is there holds for a *turn*. One begins when the strategy first asks for the nodes after it
-    has sent messages, and with messages for which it did not ask. Turns are counted from 0: for a
-    FedAvg without evaluation, turn ``r`` is round ``r + 1`` as long as enough nodes are there.
-    Who waits for more nodes asks again and again: from the fourth question on, each begins a turn.
+    Absence is drawn for each *turn*, counted from 0. A turn begins when the strategy first asks for
+    nodes after it has sent messages, or sends messages without asking. For FedAvg without
+    evaluation turn ``r`` is round ``r + 1`` while enough nodes are there. A strategy that waits for
+    more nodes begins a turn with each question from the fourth on.
 
     Parameters
     ----------
     seed : int
-        The same seed gives the same faults. No noise of a mechanism comes from it.
+        Of the faults alone, never of a mechanism's noise.
     away : float
-        Probability that a node is not there, drawn for each node and turn, in [0, 1].
+        Probability that a node is absent, drawn for each node and turn, in [0, 1].
     schedule : callable, optional
-        From a turn to the partitions that are there, or None for all of them; such as
-        ``{2: {0, 1}}.get``. What ``away`` takes is taken from these.
+        Maps a turn to the partitions that are present, or None for all; such as ``{2: {0,
+        1}}.get``. ``away`` applies to these.
     slow : float
-        The share of nodes that are slow, in [0, 1]. A slow node is so for the whole run.
+        Share of nodes that are slow for the whole run, in [0, 1].
     slow_seconds : float
         How long a slow node takes to answer, by the grid's clock.
     lost : float
         Probability that a reply is lost, drawn for each message, in [0, 1].
     leaving : float
-        Probability that a node goes away with a message in its hands, drawn for each message, in
-        [0, 1].
+        Probability that a node leaves before it answers, drawn for each message, in [0, 1].
     plan : callable, optional
-        From a partition and the number of its message (from 0, in the order of sending) to what
-        becomes of it, or None to have it drawn.
+        Maps a partition and its message's number (from 0) to a Fate, or None to draw it.
 
     Raises
     ------
     ValueError
-        If a probability is none, or the seconds are negative or not finite.
+        If a probability is not in [0, 1], or the seconds are negative or not finite.
     TypeError
         If the seed is no integer.
 
@@ -124,15 +118,7 @@ class Faults:
         check_fields(self)
 
     def away_in(self, turn: int, nodes: int) -> frozenset[int]:
-        """Return the partitions that are not there in a turn.
-
-        Parameters
-        ----------
-        turn : int
-            From 0.
-        nodes : int
-            How many partitions there are.
-        """
+        """Return which of ``nodes`` partitions are absent in a turn."""
         here = None if self.schedule is None else self.schedule(turn)
         scheduled = range(nodes) if here is None else frozenset(here)
         return frozenset(
@@ -142,15 +128,7 @@ class Faults:
         )
 
     def fate(self, partition: int, number: int) -> Fate:
-        """Return what becomes of a node's message.
-
-        Parameters
-        ----------
-        partition : int
-            The node's.
-        number : int
-            Of the message among those that were sent to this node, from 0.
-        """
+        """Return the Fate of the message with this number, from 0, to a partition."""
         planned = None if self.plan is None else self.plan(partition, number)
         if planned is not None:
             return planned
@@ -181,18 +159,16 @@ class _Sent:
 
 
 class Unreliable(Link):
-    """Passes messages to those who answer, and their replies on when they are due.
-
-    It is the grid's link too: who is there and what time it is follows from what was sent.
+    """Passes messages on, and their replies when they are due; also the grid's link.
 
     Parameters
     ----------
     answering : Answering
-        Who works on the messages that arrive.
+        Works on the messages that arrive.
     nodes : sequence of int
         The identities of partition 0, 1 and so on.
     faults : Faults
-        What goes wrong.
+        The faults.
     """
 
     longest_wait = math.inf  # it is over at once
@@ -216,11 +192,11 @@ class Unreliable(Link):
         return self._now
 
     def seconds_left(self, message: Metadata) -> float:
-        """Return all of its time to live: to make a message takes no time by this clock."""
+        """Return all of its time to live: no time passes on this clock while a message is made."""
         return message.ttl
 
     def node_ids(self) -> Iterable[int]:
-        """Return the nodes that are there; begin a turn, unless messages are to follow in this."""
+        """Return the present nodes; begin a turn, unless messages of this one are to follow."""
         with self._lock:
             self._looks += 1
             if self._looks == 1 or self._looks > LOOKS:
@@ -235,7 +211,7 @@ class Unreliable(Link):
             self._looks = 0
 
     def unreachable(self, waiting: Mapping[str, Metadata]) -> Collection[str]:
-        """Return the messages whose nodes are away, and forget them: a SuperLink does so too."""
+        """Return and forget the messages whose nodes are absent, as a SuperLink does."""
         with self._lock:
             sent = ((name, self._open[name]) for name in waiting if name in self._open)
             found = [name for name, one in sent if one.partition in self._away]
@@ -244,7 +220,7 @@ class Unreliable(Link):
         return found
 
     def submit(self, message: Message) -> None:
-        """Take a message. Its node gets it now, or in the turn in which it is back."""
+        """Take a message, for now or for the turn in which its node returns."""
         where = message.metadata
         if where.dst_node_id not in self.nodes:
             self._answering.submit(message)
@@ -261,7 +237,7 @@ class Unreliable(Link):
                 self._deliver(message, sent)
 
     def answers(self, timeout: float) -> list[Message]:
-        """Return replies that are due; if nobody works on one, let so many seconds pass at most."""
+        """Return due replies; if nobody works on one, let at most so many seconds pass."""
         while self._answering.pending:
             due = self._pass_on(self._answering.answers(SLICE_SECONDS))
             if due:
@@ -277,10 +253,7 @@ class Unreliable(Link):
 
     @property
     def pending(self) -> int:
-        """How many messages may be answered in this turn, as far as a server can know.
-
-        Those whose reply was lost are among them.
-        """
+        """Number of messages that may be answered in this turn, lost ones included."""
         with self._lock:
             return max(self._answering.pending, len(self._open) - len(self._held))
 
@@ -292,7 +265,7 @@ class Unreliable(Link):
                 self._deliver(self._held.pop(name), self._open[name])
 
     def _deliver(self, message: Message, sent: _Sent) -> None:
-        """Have a node take a message; it works on one after another."""
+        """Have a node take a message, after its earlier ones."""
         fate = self._faults.fate(sent.partition, sent.number)
         begins = max(self._now, self._free.get(sent.partition, 0.0))
         if begins >= sent.expires:
@@ -311,7 +284,7 @@ class Unreliable(Link):
         self._answering.submit(message)
 
     def _pass_on(self, replies: Iterable[Message]) -> list[Message]:
-        """Send replies that were given on their way; return those that are due."""
+        """Send new replies on their way; return the due ones."""
         with self._lock:
             for reply in replies:
                 sent = self._open.get(reply.metadata.reply_to_message_id)
@@ -336,7 +309,7 @@ class Unreliable(Link):
         self._held.pop(name, None)
 
     def _jump(self, seconds: float) -> None:
-        """Let time pass until the next reply is there, or these seconds are over."""
+        """Let time pass until the next reply, or by these seconds."""
         next_reply = self._under_way[0][0] if self._under_way else math.inf
         target = min(next_reply, self._now + seconds)
         if target < math.inf:

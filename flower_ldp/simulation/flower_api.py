@@ -1,9 +1,7 @@
-"""All that the engine knows of Flower's internals: what a network would do with a message.
+"""Flower's internals that the simulation uses: messages, contexts and identities on the wire.
 
-Public classes make apps and messages. How a message, a context or a run looks on the wire, and
-which identity Flower's ``Message`` takes for its sender, is not public, so it stands in this file
-alone. Checked with Flower 1.32 to 1.41; before 1.38 there is no ``TaskIdentity``, and a message
-learns its sender when it is sent.
+Checked with Flower 1.32 to 1.41. Before 1.38 there is no ``TaskIdentity``, and a message learns its
+sender when it is sent.
 """
 
 import contextlib
@@ -51,9 +49,9 @@ _MODELS = 4
 
 
 def awaited_nodes() -> int:
-    """Return how many nodes Flower's sampling waits for, if it is what calls; else 0.
+    """Return how many nodes Flower's sampling waits for, if it is the caller; else 0.
 
-    Its loop asks for the nodes once a second and says to nobody how many it wants.
+    Its loop asks for the nodes once a second and does not pass on the number.
     """
     frame = sys._getframe()
     while frame.f_back is not None:
@@ -65,10 +63,10 @@ def awaited_nodes() -> int:
 
 @contextlib.contextmanager
 def server_identity(run_id: int) -> Iterator[None]:
-    """Let messages that are made meanwhile come from the server, in this run.
+    """Make the server of this run the sender of messages that are made meanwhile.
 
-    Flower has one identity for a process. Of runs at the same time the last that began gives it,
-    and each grid corrects it in the messages that it sends.
+    Flower has one identity per process: the last of several runs sets it, and each grid corrects
+    the messages that it sends.
     """
     if TaskIdentity is None:
         yield
@@ -86,9 +84,7 @@ def server_identity(run_id: int) -> Iterator[None]:
 
 
 class OutgoingMessage(Message):
-    """A message on its way to a node: with metadata of its own, and content that others share.
-
-    The content is what it was when it was sent, whatever happens to the records since.
+    """A message to a node, with metadata of its own and shared, frozen content.
 
     Parameters
     ----------
@@ -105,10 +101,9 @@ class OutgoingMessage(Message):
 
 
 class MessageEncoder:
-    """Turns the contents of messages into protobuf, once where messages share a model.
+    """Turns contents into protobuf, once for messages with the same model.
 
-    A model is known again by its arrays' bytes, which cannot change, so neither a record that is
-    changed between two messages nor one that is made anew is taken for another.
+    A model is recognized by its arrays' bytes, which cannot change.
     """
 
     def __init__(self) -> None:
@@ -143,23 +138,14 @@ def _in_protobuf(name: str, record: Any) -> Any:
 
 
 def outgoing(message: Message, name: str, run_id: int, sealer: MessageEncoder | None) -> Message:
-    """Return what is sent for a message, and give both their identity, as the SuperLink does.
+    """Return the message to send, and give both the identity ``name``, as the SuperLink does.
 
-    Parameters
-    ----------
-    message : Message
-        The server app's; it may send it again, or change it.
-    name : str
-        The identity.
-    run_id : int
-        Of the run.
-    sealer : MessageEncoder or None
-        Turns the content into protobuf; None gives the message records of its own instead.
+    Without a sealer the copy gets records of its own, since the server app may change the message.
 
     Raises
     ------
     ValueError
-        For what no SuperLink takes: a reply, a message without time to live, another run's.
+        If a SuperLink would refuse it: a reply, no time to live, another run's.
     TypeError
         If there is a value that Flower does not send.
     """
@@ -194,12 +180,12 @@ def with_own_records(message: Message) -> Message:
 
 
 def name_message(message: Message, name: str) -> None:
-    """Give a message its identity, which the SuperLink does."""
+    """Give a message its identity, as the SuperLink does."""
     message.metadata.__dict__["_message_id"] = name
 
 
 def error_reply(metadata: Metadata, code: int, reason: str) -> Message:
-    """Return Flower's error as the reply to the message that has this metadata."""
+    """Return Flower's error as the reply to the message with this metadata."""
     asked = make_message(metadata, RecordDict())
     return Message(Error(code=code, reason=reason), reply_to=asked)
 
@@ -223,7 +209,7 @@ def over_the_wire(message: Message) -> Message:
 
 
 def as_objects(message: Message) -> Message:
-    """Return a message as its receiver would put it together from the network's objects."""
+    """Return a message as its receiver would assemble it from the network's objects."""
     name = message.metadata.message_id
     with no_object_id_recompute():
         tree: Any = get_object_tree(message)

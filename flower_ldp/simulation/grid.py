@@ -1,8 +1,8 @@
-"""Flower's grid over nodes in this process, and what it has beneath it at the plainest.
+"""Flower's grid over nodes in this process.
 
-That is one message after another in this process, and all nodes, always. Messages may be worked on
-in other processes (:mod:`flower_ldp.simulation.workers`), and nodes be away, slow or silent
-(:mod:`flower_ldp.simulation.faults`).
+By default one message after another is answered in this process, and all nodes are present. Workers
+(:mod:`flower_ldp.simulation.workers`) and faults (:mod:`flower_ldp.simulation.faults`) replace
+these two.
 """
 
 import heapq
@@ -40,10 +40,10 @@ _AtLast = Literal["stop", "give up", "wait"]
 
 
 class Inline:
-    """Works on messages in the thread that asks for replies, in the order they were sent.
+    """Answers messages in the thread that asks for replies, in the order of sending.
 
-    So everything happens in one order, a breakpoint in the app works, and an app that runs is not
-    interrupted: a time limit is looked at between two messages.
+    Everything happens in one order and a breakpoint in the app works. A time limit is checked
+    between two messages and interrupts no app.
 
     Parameters
     ----------
@@ -56,34 +56,34 @@ class Inline:
         self._waiting: deque[Message] = deque()
 
     def submit(self, message: Message) -> None:
-        """Take a message; it is worked on when its turn comes."""
+        """Take a message."""
         self._waiting.append(message)
 
     def answers(self, timeout: float) -> list[Message]:
-        """Work on the first message that waits; return its reply."""
+        """Answer the first waiting message; return its reply."""
         del timeout  # what is begun is finished
         return [self._answer(self._waiting.popleft())] if self._waiting else []
 
     @property
     def pending(self) -> int:
-        """How many messages wait."""
+        """Number of waiting messages."""
         return len(self._waiting)
 
     def close(self) -> None:
-        """Forget what waits."""
+        """Forget waiting messages."""
         self._waiting.clear()
 
 
 class Link:
-    """What stands between the server and its nodes: here all of them, always, and a clock.
+    """The network between the server and its nodes: here all of them, always, and a clock.
 
     Parameters
     ----------
     nodes : sequence of int
         The identities of partition 0, 1 and so on.
     pull_seconds : float or None
-        How long a pull of the grid waits at most. None waits as long as replies are to come, which
-        is what makes a run in one thread happen in one order.
+        Longest wait of one pull. None waits while replies are to come, which makes a run in one
+        thread happen in one order.
     """
 
     #: For how many seconds replies are waited for at a time.
@@ -93,51 +93,47 @@ class Link:
         self.nodes, self.pull_seconds = nodes, pull_seconds
 
     def node_ids(self) -> Iterable[int]:
-        """Return the identities of the nodes that are there now."""
+        """Return the identities of the present nodes."""
         return self.nodes
 
     def begin_push(self) -> None:
         """Note that messages are about to be sent."""
 
     def unreachable(self, waiting: Mapping[str, Metadata]) -> Collection[str]:
-        """Return the messages, of those that wait, that are given up: their node is not there.
-
-        A node that does not exist answers for itself.
-        """
+        """Return the waiting messages whose nodes are absent."""
         del waiting
         return ()
 
     def now(self) -> float:
-        """Return the time in seconds; only differences mean something."""
+        """Return the time in seconds, from an arbitrary start."""
         return time.monotonic()
 
     def seconds_left(self, message: Metadata) -> float:
-        """Return how much of its time to live a message has that is sent now."""
+        """Return the time to live of a message that is sent now."""
         return message.created_at + message.ttl - time.time()
 
 
 class InProcessGrid(Grid):
-    """Sends messages to virtual nodes, and hands out their replies, each once.
+    """Sends messages to virtual nodes, and returns their replies, each once.
 
-    Threads may pull at the same time. One of them asks for replies, for all; the others sleep
-    until theirs are there, their time is over, or it is their turn to ask. No lock is held while
+    Several threads may pull: one asks for replies for all, the others sleep. No lock is held while
     apps work.
 
     Parameters
     ----------
     answering : Answering
-        Where messages go and replies come from.
+        Takes messages and gives replies.
     run_id : int
         Of the run.
     link : Link
-        Who is there, and the clock by which time limits and times to live pass.
+        The present nodes, and the clock of time limits.
     outcomes : Counter of str
-        Counts replies: gates' refusals by their code, and all others under "".
+        Counts replies: refusals by their code, all others under "".
     seal : bool
-        Whether contents go into protobuf when they are sent, once where messages share them. So
-        what the server app does to a record afterwards changes no message.
+        Whether contents become protobuf when they are sent, so that later changes of records have
+        no effect.
     watcher : Watcher
-        Is told of messages that are sent, and of replies.
+        Is called for messages that are sent, and for replies.
     """
 
     #: That send_and_receive returns at its time limit, whatever is on its way: strategies need no
@@ -168,13 +164,7 @@ class InProcessGrid(Grid):
         self._asking = False  # whether one of them asks for replies
 
     def set_run(self, run: Run) -> None:
-        """Take another description of the same run.
-
-        Raises
-        ------
-        ValueError
-            If it is another run.
-        """
+        """Take another description of the same run; ValueError for another run."""
         if run.run_id != self._run.run_id:
             raise ValueError(f"this grid is of run {self._run.run_id}, got run {run.run_id}")
         self._run = run
@@ -186,7 +176,7 @@ class InProcessGrid(Grid):
 
     @property
     def now(self) -> float:
-        """The time in seconds by which time limits pass; only differences mean something."""
+        """The time in seconds that time limits use, from an arbitrary start."""
         return self._link.now()
 
     def create_message(
@@ -197,16 +187,16 @@ class InProcessGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        """Make a message; ``Message(...)`` does the same."""
+        """Make a message, as ``Message(...)`` does."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the identities of the nodes that are there.
+        """Return the identities of the present nodes.
 
         Raises
         ------
         ConfigError
-            If Flower's sampling waits for more nodes than there can ever be.
+            If Flower's sampling waits for more nodes than the run has.
         """
         awaited, there = flower_api.awaited_nodes(), len(self._link.nodes)
         if awaited > there:
@@ -223,10 +213,9 @@ class InProcessGrid(Grid):
         Raises
         ------
         ValueError
-            For what no SuperLink takes: a reply, a message without time to live, another run's.
+            If a SuperLink would refuse one: a reply, no time to live, another run's. None is sent.
         TypeError
-            If there is a value in a record or in the metadata that Flower does not send. In
-            either case none of the messages is sent.
+            If there is a value that Flower does not send. None is sent.
         """
         messages = list(messages)
         # All of them before the first is sent: nobody pays for a push that failed.
@@ -250,22 +239,22 @@ class InProcessGrid(Grid):
         return [one.metadata.message_id for one in outgoing]
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies that are there once all are, or nothing more comes for now."""
+        """Return the replies that are there, once all are or no more come for now."""
         return self._pull(list(dict.fromkeys(message_ids)), self._link.pull_seconds, "stop")
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """Send messages and return the replies that are there in time.
+        """Send messages and return the replies that arrive in time.
 
-        Without a time limit, a reply that will never come is given up at once: Flower's error,
-        which a network would give when the message's time to live has passed.
+        Without a time limit, a reply that never comes is at once the error that a network gives
+        when the message's time to live has passed.
         """
         names = list(self.push_messages(messages))
         return self._pull(names, timeout, "give up" if timeout is None else "wait")
 
     def _pull(self, names: list[str], seconds: float | None, at_last: _AtLast) -> list[Message]:
-        """Wait for replies; ``at_last`` is what to do where none is to come by itself."""
+        """Wait for replies; call ``at_last`` if none will come by itself."""
         limit = math.inf if seconds is None else self._link.now() + seconds
         with self._changed:
             waiting = {name: self._open[name] for name in names if name in self._open}
@@ -301,7 +290,7 @@ class InProcessGrid(Grid):
         return True
 
     def _ask(self, timeout: float) -> None:
-        """Ask for replies, without the lock that is held."""
+        """Ask for replies without holding the lock."""
         self._asking = True
         self._changed.release()
         try:
@@ -315,7 +304,7 @@ class InProcessGrid(Grid):
         self._changed.notify_all()
 
     def _arrived(self, reply: Message) -> None:
-        """Keep a reply for who asks for it; one that comes too late is dropped."""
+        """Keep a reply for its receiver; drop a late one."""
         name = reply.metadata.reply_to_message_id
         if self._open.pop(name, None) is None:
             return
@@ -326,7 +315,7 @@ class InProcessGrid(Grid):
         self._watcher.answered(len(self._open))
 
     def _expire(self) -> None:
-        """Give up messages whose time to live has passed; forget the ends of answered ones."""
+        """Give up messages past their time to live."""
         now = self._link.now()
         while self._ends and (self._ends[0][0] <= now or self._ends[0][1] not in self._open):
             self._give_up(heapq.heappop(self._ends)[1], flower_api.TOO_LATE, flower_api.OVER)

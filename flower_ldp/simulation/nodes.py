@@ -31,25 +31,19 @@ FIRST_NODE = 1_000_000
 
 
 class Folder:
-    """Keeps bytes in a file for each node.
-
-    Parameters
-    ----------
-    path : path-like
-        A folder that is there.
-    """
+    """Stores bytes in a file for each node, in an existing folder."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
 
     def get(self, node: int, /) -> bytes | None:
-        """Return what the file holds, or None if there is none."""
+        """Return the file's bytes, or None."""
         with contextlib.suppress(FileNotFoundError):
             return (self._path / str(node)).read_bytes()
         return None
 
     def __setitem__(self, node: int, kept: bytes, /) -> None:
-        """Write the file as a whole: a process that dies leaves the one before."""
+        """Replace the file at once: a process that dies leaves the old one."""
         new = self._path / f"{node}.new"
         with contextlib.suppress(FileNotFoundError):  # the folder goes when the run ends
             new.write_bytes(kept)
@@ -65,19 +59,19 @@ class Plan:
     run_id : int
         Of the run.
     count : int
-        How many nodes; at least 1.
+        Number of nodes; at least 1.
     run_config : mapping
         As every app of the run gets it.
     node_config : mapping
         Of every node, beside ``partition-id`` and ``num-partitions``.
     strict : bool
-        Whether messages and contexts go through bytes, as over a network.
+        Whether messages and contexts pass through bytes, as over a network.
     contexts : {"memory", "disk", "drop"}
         Where a node's context is between two messages.
     folder : str, optional
-        For contexts on disk, and for these alone; it is there.
+        An existing folder, for contexts on disk.
     expire : bool
-        Whether times to live pass at the nodes by the machine's clock, and not by another.
+        Whether nodes check times to live by the machine's clock.
     """
 
     run_id: int
@@ -103,14 +97,13 @@ class Nodes:
     app : ClientApp
         Answers for each of them.
     plan : Plan
-        How many there are, and what goes through bytes.
+        Their number, and whether messages pass through bytes.
 
     Attributes
     ----------
     kept : Folder or dict
-        The nodes' contexts. One that the app left as it was new takes no room. They are kept as
-        Flower writes them where messages are bytes too, or on disk: then what an app keeps aside
-        does not change them.
+        The contexts that the app has changed, as Flower's bytes on disk and where messages are
+        bytes: an app's own references then do not change them.
     """
 
     def __init__(self, app: ClientApp, plan: Plan) -> None:
@@ -123,7 +116,7 @@ class Nodes:
             flower_api.context_to_bytes(self._new(FIRST_NODE))
 
     def answer(self, message: Message) -> Message:
-        """Return a node's reply: its app's, or Flower's error if the app raised."""
+        """Return a node's reply, or Flower's error if the app raised."""
         if not self._plan.strict:
             return self._answer(message, flower_api.with_own_records)
         return self._answer(flower_api.over_the_wire(message), flower_api.over_the_wire)
@@ -142,13 +135,13 @@ class Nodes:
         return found
 
     def keep(self, node: int, context: Context) -> None:
-        """Keep a context as the app left it.
+        """Store a context as the app left it.
 
         Raises
         ------
         ValueError
-            If the app changed its ``run_config``, as in Flower; or if there is a value that
-            Flower does not write.
+            If the app changed its ``run_config``, as in Flower, or left a value that Flower does
+            not write.
         """
         if context.run_config != self._plan.run_config:
             raise ValueError("the app changed its run_config, which Flower refuses")
@@ -203,7 +196,7 @@ class Nodes:
 
 
 def _words(error: BaseException) -> str:
-    """Return what Flower says of an error, whatever the app made its text of."""
+    """Return Flower's text of an error, whatever the app's own text is."""
     try:
         text = f"{type(error)}:<'{error}'>"
     except Exception:
@@ -213,7 +206,7 @@ def _words(error: BaseException) -> str:
 
 
 def _end_copy(error: BaseException | None) -> NoReturn:
-    """End a copy that the app made of this process: only the first one answers."""
+    """End a process that the app forked: only the original answers."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

@@ -1,7 +1,4 @@
-"""How far a run is: who has answered, in which round, and how long the rest will take.
-
-It is shown as a progress bar at a terminal, and in lines elsewhere.
-"""
+"""Progress of a run, as a bar at a terminal and as lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,33 +18,32 @@ ROUND_KEY = "server-round"
 
 
 class Watcher:
-    """Is told of messages and replies, one call at a time, while the server app waits.
+    """Is called for messages and replies, one call at a time; this one does nothing.
 
-    This one passes over them. Any object with these two methods is one.
+    Any object with these two methods will do.
     """
 
     def sent(self, messages: Sequence[Message]) -> None:
         """Note messages that are sent together; at least one."""
 
     def answered(self, waiting: int) -> None:
-        """Note a reply, or an error in place of one, and how many messages still wait."""
+        """Note a reply, or an error in its place, and the number of messages that still wait."""
 
 
 @dataclass(eq=False)
 class RunProgress(Watcher):
-    """Counts, says how long the rest takes if it goes on like this, and is shown now and then.
+    """Counts replies, estimates the remaining time, and is shown now and then.
 
-    A round is the strategy's own, which Flower's strategies write into their messages. Where no
-    message says one, each push of messages is a round.
+    The round is the strategy's own number in its messages; without one, each push is a round.
 
     Parameters
     ----------
     rounds : int, optional
-        How many there will be, if somebody knows.
+        Their number, if known.
     show : callable
-        Shows this now and then.
+        Shows this.
     every : float
-        Seconds between two times at least.
+        Least seconds between two times.
     clock : callable
         Returns seconds.
     """
@@ -70,7 +66,7 @@ class RunProgress(Watcher):
         self._round_began = self._push_began = 0.0
 
     def sent(self, messages: Sequence[Message]) -> None:
-        """Begin to count anew, unless messages of this round that were sent before still wait."""
+        """Count from 0, unless messages of this round still wait."""
         now = self.clock()
         still_wait = self.answered_now < self.asked
         number = _round_of(messages[0]) or (self.round if still_wait else self.round + 1)
@@ -93,16 +89,13 @@ class RunProgress(Watcher):
         self._maybe_show(self.clock())
 
     def close(self) -> None:
-        """Show where the run ended."""
+        """Show the end of the run."""
         if not self._is_shown:
             self.show(self)
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the rest of the run takes, or of the round where nobody knows their number.
-
-        None if too little has happened.
-        """
+        """Seconds left of the run, or of the round if their number is unknown; None at first."""
         now = self.clock()
         rounds_left = max(0, self.rounds - self.round) if self.rounds else 0
         done = self.round - self._first
@@ -152,15 +145,15 @@ BAR_SECONDS, LINE_SECONDS = 0.1, 5.0
 
 @contextlib.contextmanager
 def watching(progress: bool | Watcher | None, rounds: int | None) -> Iterator[Watcher]:
-    """Give who is told of messages and replies: a bar, lines, somebody else or nobody.
+    """Return a watcher that shows a bar or lines, or the given one.
 
     Parameters
     ----------
     progress : bool or Watcher, optional
-        None is a bar if the error output is a terminal, and nobody otherwise. True is lines where
-        there is none.
+        None is a bar if the error output is a terminal, else nothing. True is lines where there is
+        no terminal.
     rounds : int, optional
-        How many there will be, if known.
+        Their number, if known.
     """
     at_terminal = sys.stderr.isatty()
     progress = at_terminal if progress is None else progress
@@ -182,10 +175,7 @@ def _line(pace: RunProgress) -> None:
 
 @contextlib.contextmanager
 def _bar() -> Iterator[Callable[[RunProgress], None]]:
-    """Draw a bar, beneath what is logged meanwhile.
-
-    No thread draws it, and the output of apps is not touched: a debugger's prompt stays whole.
-    """
+    """Draw a bar beneath the log, without a thread and without touching the apps' output."""
     error_output, console = sys.stderr, Console(stderr=True)
     columns = "{task.description}", BarColumn(), "{task.fields[clients]}", "{task.fields[left]}"
     bar = Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False)

@@ -33,51 +33,45 @@ def run_in_process(
     progress: bool | Watcher | None = None,
     outcomes: Counter[str] | None = None,
 ) -> Context:
-    """Run an unmodified Flower app without an engine: on this machine, in this process.
+    """Run an unmodified Flower app without an engine, in this process.
 
-    With one worker, clients answer one after another in the thread that asks, in the order in
-    which the server sent its messages: with apps that draw from seeded generators a run repeats
-    itself, and a breakpoint in either app works. More workers are processes: replies come in any
-    order, and a client app that ends its process is an error reply.
+    With one worker, clients answer one after another in the thread that asks, in the order of the
+    messages: seeded apps repeat themselves, and breakpoints work. More workers are processes:
+    replies come in any order, and a client app that ends its process is an error reply.
 
-    The client app is one object for all nodes of a worker, where Flower loads it anew for each
-    message: what an app or a mod keeps outside ``context.state`` is shared here.
-
-    Ctrl-C ends the run at once, with its workers; what the apps have written stays.
+    One client app object serves all nodes of a worker, where Flower loads it for each message:
+    state outside ``context.state`` is shared here. Ctrl-C ends the run and its workers.
 
     Parameters
     ----------
     server_app, client_app : ServerApp and ClientApp
         As in the app's modules.
     num_nodes : int
-        How many nodes; each has its number in ``context.node_config["partition-id"]``.
+        Number of nodes; each has its number in ``context.node_config["partition-id"]``.
     run_config : mapping, optional
         ``context.run_config`` of both apps.
     node_config : mapping, optional
         Of every node, as ``ldp-policy``.
     strict : bool
-        Whether messages and contexts go through Flower's own bytes, as over a network, and the
-        first of each type to each node through the network's objects too.
+        Whether messages and contexts pass through Flower's bytes, as over a network, and the first
+        of each type to each node through the network's objects too.
     contexts : {"memory", "disk", "drop"}
-        Where a node's context is between two messages: in memory, in a temporary folder that
-        goes with the run, or nowhere, for nodes that are asked once. It takes room if the app
-        left something in it.
+        Where a node's context is between two messages: in memory, in a temporary folder, or
+        nowhere, for nodes that are asked once.
     workers : int
-        How many messages are worked on at a time. One works in this process.
+        Number of messages that are answered at a time; 1 is this process.
     start : {"fork", "spawn"}, optional
-        How workers begin. A forked worker is a copy of this process. A spawned one imports the
-        client app, which has to be at the top level of a module, and the program that calls this
-        has to be guarded by ``if __name__ == "__main__"``. By default they are forked on Linux.
+        A forked worker is a copy of this process (default on Linux). A spawned one imports the
+        client app, which must be at the top level of a module, and the calling program needs ``if
+        __name__ == "__main__"``.
     faults : Faults, optional
-        Nodes that go and come, slow nodes and lost replies. Time limits and times to live then
-        pass by a clock that jumps over waiting, see
-        :class:`~flower_ldp.simulation.faults.Unreliable`.
+        Absent and slow nodes and lost replies. Time limits and times to live then follow a
+        simulated clock, see :mod:`flower_ldp.simulation.faults`.
     progress : bool or Watcher, optional
-        Whether a bar shows rounds, clients that have answered and the seconds left: by default if
-        the error output is a terminal. True prints lines where it is none. Or somebody else to be
-        told of messages and replies.
+        A bar with rounds, clients and seconds left, by default at a terminal. True prints lines
+        elsewhere.
     outcomes : Counter of str, optional
-        Counts replies: gates' refusals by their code, and all others under "".
+        Counts replies: refusals by their code, all others under "".
 
     Returns
     -------
@@ -87,13 +81,13 @@ def run_in_process(
     Raises
     ------
     TypeError, ValueError
-        If an app is none, there is no node or no worker, or no such choice.
+        If an app is none, there is no node or no worker, or a choice is unknown.
     ConfigError
         If Flower's sampling waits for more nodes than there are.
     RuntimeError
         If a worker does not begin.
     Exception
-        What the server app raises.
+        From the server app.
     """
     must_be("server_app", server_app, ServerApp, "a ServerApp")
     must_be("client_app", client_app, ClientApp, "a ClientApp")
@@ -132,6 +126,6 @@ def run_in_process(
 
 
 def _rounds(run_config: Config) -> int | None:
-    """Return the number of rounds, where the app has it under the name of Flower's templates."""
+    """Return the number of rounds under the name of Flower's templates, if the app has it."""
     rounds = run_config.get("num-server-rounds")
     return rounds if isinstance(rounds, int) and rounds > 0 else None

@@ -1,14 +1,10 @@
 """Worker processes: several messages at a time, each node's always at the same worker.
 
-A worker answers messages until nobody sends any more. It begins afresh, on every system, or as a
-copy of this process, for which nothing is imported again.
-
-To copy itself, a process forks one child when the run begins, the nursery, and has that fork the
-workers, also those that replace one that died. So a worker is a copy of a process with one thread,
-which did nothing since the run began: locks that another thread holds and threads of numerical
-libraries do not survive a fork. A worker has no end of another's connection. The nursery keeps one
-of each, to cut the connection when the worker has died: a process that its app forked may live on
-and hold another. And a worker dies with the nursery, which dies with the run, however that ends.
+To fork workers, the process forks one child at the start of the run, the nursery, which forks the
+workers and their replacements. A worker is therefore a copy of a process with one thread: locks of
+other threads and numerical libraries' threads do not survive a fork. The nursery holds an end of
+each connection, to cut it when the worker has died, since a process that the app forked may hold
+another end. Workers end with the nursery, and the nursery with the run, however that ends.
 """
 
 import contextlib
@@ -51,21 +47,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def starter(start: Start | None, app: ClientApp, plan: Plan) -> Starter:
-    """Return what starts workers.
-
-    Parameters
-    ----------
-    start : {"fork", "spawn"} or None
-        None forks on Linux, and spawns elsewhere.
-    app : ClientApp
-        To spawn, at the top level of a module.
-    plan : Plan
-        Of the nodes.
+    """Return the starter of workers; None forks on Linux, and spawns elsewhere.
 
     Raises
     ------
     ValueError
-        If there is no such way here, or the app cannot be found by its name.
+        If there is no such way here, or a spawned app cannot be found by its name.
     """
     if start not in (None, "fork", "spawn"):
         raise ValueError(f"start must be fork or spawn, got {start!r}")
@@ -77,18 +64,11 @@ def starter(start: Start | None, app: ClientApp, plan: Plan) -> Starter:
 
 
 class Pool:
-    """Works on messages in processes, so that replies come in any order.
+    """Answers messages in processes, so that replies come in any order.
 
-    A node's messages go to one worker, by its number, in the order they were sent. A worker that
-    dies is an error reply for the message that it held, and another takes its place; what it
-    kept in memory of its nodes is lost, what is on disk is not.
-
-    Parameters
-    ----------
-    workers : int
-        How many.
-    starter : Starter
-        Begins them. The pool closes it.
+    A node's messages go to one worker, in the order of sending. A worker that dies is an error
+    reply for its message and is replaced; its nodes' contexts in memory are lost, those on disk are
+    not. The pool closes the starter.
     """
 
     def __init__(self, workers: int, starter: Starter) -> None:
@@ -110,7 +90,7 @@ class Pool:
             worker.start()
 
     def submit(self, message: Message) -> None:
-        """Take a message to a node."""
+        """Take a message."""
         with self._lock:
             self._pending += 1
         node = message.metadata.dst_node_id
@@ -129,11 +109,11 @@ class Pool:
 
     @property
     def pending(self) -> int:
-        """How many messages have no reply yet."""
+        """Number of messages without a reply."""
         return self._pending
 
     def close(self) -> None:
-        """End the workers: at once, unless none has anything to do."""
+        """End the workers: at once if one of them is busy."""
         for worker in self._workers:
             worker.is_over = True
             worker.waiting.put(None)
@@ -145,7 +125,7 @@ class Pool:
 
 
 class _Worker(threading.Thread):
-    """Gives a worker its messages one by one: the next at once, whatever the server does."""
+    """A thread that gives a worker process its messages one by one."""
 
     def __init__(self, connection: Connection, starter: Starter, replies: _Replies) -> None:
         super().__init__(daemon=True)
@@ -154,7 +134,7 @@ class _Worker(threading.Thread):
         self._connection, self._starter, self._replies = connection, starter, replies
 
     def run(self) -> None:
-        """Pass messages and replies on, then have a process that has nothing to do end."""
+        """Pass messages and replies on; close the connection at the end."""
         while (message := self.waiting.get()) is not None and not self.is_over:
             self._replies.put(self._answered(message))
         self._connection.close()
@@ -184,7 +164,7 @@ class _Worker(threading.Thread):
 
 
 def serve(connection: Connection, app: ClientApp, plan: Plan) -> None:
-    """Answer each message that comes, until the other end is closed."""
+    """Answer each message, until the other end is closed."""
     # Ctrl-C is the parent's, which ends its workers. A handler, since programs that an app
     # starts would inherit that a signal is ignored.
     signal.signal(signal.SIGINT, lambda *_: None)
@@ -208,20 +188,7 @@ def end_all(processes: Iterable[BaseProcess], grace: float) -> None:
 
 
 class Spawning:
-    """Starts workers that import the app.
-
-    Parameters
-    ----------
-    app : ClientApp
-        At the top level of a module.
-    plan : Plan
-        Of the nodes.
-
-    Raises
-    ------
-    ValueError
-        If the app is at the top level of no module.
-    """
+    """Starts workers that import the app, which must be at the top level of a module."""
 
     def __init__(self, app: ClientApp, plan: Plan) -> None:
         self._name = _name_of(app)
@@ -242,12 +209,12 @@ class Spawning:
         return ours
 
     def close(self, grace: float) -> None:
-        """End the workers, after so many seconds in which they may end by themselves."""
+        """End the workers after a grace period in seconds."""
         end_all(self._processes, grace)
 
 
 def _name_of(app: ClientApp) -> str:
-    """Return where a fresh process finds an app, as ``module:name``."""
+    """Return the place where a new process finds an app, as ``module:name``."""
     modules = [one for one in sys.modules.values() if isinstance(one, ModuleType)]
     for module in modules:
         for name, value in list(vars(module).items()):
@@ -260,7 +227,7 @@ def _name_of(app: ClientApp) -> str:
 
 
 def _serve_by_name(connection: Connection, name: str, plan: Plan) -> None:
-    """Load an app in a process that was spawned, and serve."""
+    """Load an app by its name in a spawned process, and serve."""
     multiprocessing.current_process().daemon = False  # apps may start processes
     threading.Thread(target=_end_after_parent, daemon=True).start()
     app = pkgutil.resolve_name(name)
@@ -270,7 +237,7 @@ def _serve_by_name(connection: Connection, name: str, plan: Plan) -> None:
 
 
 def _end_after_parent() -> None:
-    """End this process when its parent ends, whatever the app does."""
+    """End this process when its parent ends."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -278,15 +245,7 @@ def _end_after_parent() -> None:
 
 
 class Forking:
-    """Starts workers that are copies of this process.
-
-    Parameters
-    ----------
-    app : ClientApp
-        Any.
-    plan : Plan
-        Of the nodes.
-    """
+    """Starts workers that are copies of this process."""
 
     def __init__(self, app: ClientApp, plan: Plan) -> None:
         context = multiprocessing.get_context("fork")
@@ -299,13 +258,7 @@ class Forking:
         theirs.close()
 
     def start(self) -> Connection:
-        """Start a worker; return the connection to it.
-
-        Raises
-        ------
-        OSError
-            If the nursery has ended.
-        """
+        """Start a worker; return the connection to it. OSError if the nursery has ended."""
         ours, theirs = multiprocessing.get_context("fork").Pipe()
         with self._lock, theirs:
             self._control.send(None)
@@ -313,7 +266,7 @@ class Forking:
         return ours
 
     def close(self, grace: float) -> None:
-        """End the workers, after so many seconds in which they may end by themselves."""
+        """End the workers after a grace period in seconds."""
         with self._lock:
             with contextlib.suppress(OSError):
                 self._control.send(grace)
@@ -324,10 +277,7 @@ class Forking:
 def _nurse(
     control: Connection, others: Connection, parent: int, app: ClientApp, plan: Plan
 ) -> None:
-    """Fork a worker for each None that comes; end them all when the run ends, or its process does.
-
-    The run ends with a number, the seconds that workers have to end by themselves.
-    """
+    """Fork a worker for each None that arrives; a number ends all, after so many seconds."""
     others.close()
     signal.set_wakeup_fd(-1)  # the program's, which is told of its own signals
     signal.signal(signal.SIGINT, lambda *_: None)
@@ -377,7 +327,7 @@ def _cut_after(process: BaseProcess, connection: Connection) -> None:
 
 
 def _cut(connection: Connection) -> None:
-    """End a connection for all who hold an end of it."""
+    """End a connection for all processes that hold an end of it."""
     with connection, contextlib.suppress(OSError):
         if sys.platform != "win32":  # where nothing forks, and a connection is no socket
             with socket.socket(fileno=os.dup(connection.fileno())) as end:
@@ -387,7 +337,7 @@ def _cut(connection: Connection) -> None:
 def _serve_copy(
     connection: Connection, ends: list[Connection], nursery: int, app: ClientApp, plan: Plan
 ) -> None:
-    """Serve in a process that was forked."""
+    """Serve in a forked process."""
     _end_with(nursery, killed=True)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for end in ends:
@@ -402,7 +352,7 @@ def _serve_copy(
 
 
 def _end_with(parent: int, *, killed: bool = False) -> None:
-    """Have this process end when its parent does, where the system can see to it."""
+    """Have this process end with its parent, where the system supports it."""
     if sys.platform == "linux":
         how = signal.SIGKILL if killed else signal.SIGTERM
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, how)
