@@ -1,41 +1,25 @@
-r"""An audit: draw from a sampler under two inputs, and bound its epsilon from below.
+"""An audit: draw from a sampler under two inputs, and bound its epsilon from below.
 
-The draws are halved. The first half chooses an event (:func:`best_event`), the second gives the
-bound (:mod:`~flower_ldp.audit.bounds`), so that the search costs no confidence. A claim below the
-bound is refuted: were it true, a bound so high would have had a probability of at most
-1 - confidence. **An audit can refute a claim and never prove one**: the bound speaks of one event
-under one pair of inputs.
+The first half of the draws chooses an event (:func:`best_event`), the second gives the bound
+(:mod:`~flower_ldp.audit.bounds`), so the search costs no confidence. A claim below the bound is
+refuted: if it were true, so high a bound would have a probability of at most 1 - confidence. **An
+audit can refute a claim and never prove one**: the bound concerns one event under one pair of
+inputs. A statistic maps a report to a score; candidate events are "score >= t", "<= t" and, for few
+values, "== t", in both directions.
 
-A statistic turns a report into a number, its score. Candidate events are "the score is at
-least t", "at most t" and, where scores take few values, "equal to t", each in both
-directions. The best one is the one whose own bound is the largest.
+**Repeated noise.** Epsilons add up only if each release draws fresh noise. A generator with a
+constant seed passes an audit of single reports, and two reports reveal the data. The check makes
+three releases in a row, each from a fresh source: on (x, x', x) or on (x, x', x'). Only the third
+input differs, so with fresh noise the probability of any event changes by a factor of at most
+e^epsilon (plus delta), the claim for **one** release. The event is "the first two differ, and the
+third equals the first" (or the second). With repeated noise one of the two events is impossible
+under each input, and any epsilon is refuted. The auditor draws the pair anew for each triple, by a
+public coin, since a constant seed may give equal reports on one pair.
 
-The sampler is any callable, so that shipped and broken ones go through the same code.
-
-**Whether consecutive releases repeat their noise** is a check of its own.
-
-Epsilons add up over releases only where each draws noise of its own. A sampler whose
-generator starts from a constant, from the clock or from a copied state passes for private,
-one report at a time, and two reports give its data away.
-
-**The check.** Three releases in a row, each from a fresh source as the gate makes them: on
-(x, x', x) or on (x, x', x'). Only the third input differs, so with fresh noise the
-probability of any event about the three reports changes by a factor of at most e^epsilon
-(plus delta), the claim for **one** release: given the first two, which have the same law, it
-is the definition of privacy for the third. The event is "the first two differ, and the third
-equals the first" (or the second). With repeated noise the third report always equals the one
-on the same input, so one of the two events is impossible under each of the inputs, and any
-epsilon is refuted, however seldom reports on x and x' differ.
-
-The pair is drawn anew, by a coin of the auditor's, from a list for each three releases.
-A constant seed may happen to give the same report on both inputs of one pair; it will not
-on all. The coin is public and independent of the data, so the factor stays e^epsilon.
-
-**A case** is data: a sampler, its claim, and the worst inputs with what tells reports apart. That
-of an update mechanism is made of what the mechanism itself says of its worst inputs
-(:meth:`~flower_ldp.mechanisms.base.UpdateMechanism.audit_pairs`), by :func:`of_updates`. To audit
-another sampler of the same mechanism, ``dataclasses.replace`` the ``draw`` (and ``draw_many``) of a
-case.
+**A case** is data: a sampler, its claim, the worst inputs and their statistics. :func:`of_updates`
+builds it from a mechanism's own worst inputs
+(:meth:`~flower_ldp.mechanisms.base.UpdateMechanism.audit_pairs`). For another sampler of the same
+mechanism, ``dataclasses.replace`` the ``draw`` (and ``draw_many``).
 """
 
 import math
@@ -62,16 +46,16 @@ _RANKS = 400
 
 @dataclass(frozen=True)
 class Event:
-    """A set of scores, and under which input it is likelier.
+    """A set of scores, and the input under which it is likelier.
 
     Parameters
     ----------
     relation : str
         ``">="``, ``"<="`` or ``"=="``.
     threshold : float
-        What the score is compared with.
+        The score's threshold.
     likelier : int
-        0 if the event is likelier under the first input, 1 if under the second.
+        0 for the first input, 1 for the second.
     """
 
     relation: str
@@ -79,7 +63,7 @@ class Event:
     likelier: int
 
     def count(self, scores: Scores) -> int:
-        """Return how many scores are in the event."""
+        """Return the number of scores in the event."""
         return int(np.count_nonzero(_RELATIONS[self.relation](scores, self.threshold)))
 
     def describe(self, label: str) -> str:
@@ -94,9 +78,9 @@ def best_event(first: Scores, second: Scores, *, confidence: float, delta: float
     Parameters
     ----------
     first, second : ndarray of float64, equal lengths
-        Scores of draws under the two inputs; used up by the choice.
+        Scores of draws under the two inputs, not to be used for the bound.
     confidence, delta : float
-        Those of the bound that the event is chosen for.
+        Of the bound.
     """
     draws = len(first)
     sides = np.sort(first), np.sort(second)
@@ -122,7 +106,7 @@ def best_event(first: Scores, second: Scores, *, confidence: float, delta: float
 
 
 def _at_ranks(scores: Scores) -> Scores:
-    """Return scores at ranks that are dense towards both ends, where rare events are."""
+    """Return scores at ranks that are dense at both ends, where rare events are."""
     ranks = np.unique(np.geomspace(1, len(scores), _RANKS).astype(np.int64)) - 1
     return np.unique(np.concatenate([scores[ranks], scores[::-1][ranks]]))
 
@@ -142,14 +126,14 @@ _OBJECTS, _ROWS = 2_000, 50_000
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What one check of one claim found.
+    """The result of one check of one claim.
 
     Parameters
     ----------
     check : str
         What was tried.
     claimed : float
-        Epsilon per release that is claimed, at ``delta``.
+        Claimed epsilon per release, at ``delta``.
     lower_bound : float
         The true epsilon (at ``delta``) is at least this, with probability ``confidence``.
     confidence : float
@@ -157,9 +141,9 @@ class AuditResult:
     draws : int
         Under each input; half of them chose the event.
     event : str
-        What the bound was computed from.
+        The event of the bound.
     reach : float
-        Largest bound that so many draws can give. A claim above cannot be refuted by them.
+        Largest bound of so many draws; they cannot refute a claim above it.
     delta : float
         Of the claim.
     """
@@ -180,7 +164,7 @@ class AuditResult:
 
     @property
     def verdict(self) -> str:
-        """The outcome in a few words."""
+        """The result in a few words."""
         if self.refuted:
             return "REFUTED"
         if self.reach <= self.claimed:
@@ -212,8 +196,8 @@ def audit(
     pair : tuple of two values
         Neighbouring inputs, as far apart as the mechanism's law allows.
     statistic : callable
-        Takes a sequence of reports and returns one number for each: best the logarithm of
-        their probability ratio under the two inputs, or a function of it that grows with it.
+        Maps a sequence of reports to one number each; best an increasing function of their
+        log-ratio.
     claimed_epsilon : float
         Per release; positive.
     draws : int
@@ -229,7 +213,7 @@ def audit(
     check, label : str
         Names of the check and of the statistic, for the result.
     progress : callable, optional
-        Is told numbers of draws as they are made; 2 ``draws`` in all.
+        Is called with numbers of draws; their sum is 2 ``draws``.
 
     Raises
     ------
@@ -283,7 +267,7 @@ _FEWEST_DIFFERING = 200.0
 
 
 def report_key(report: Any) -> Hashable:
-    """Return something that is equal for equal reports: numbers as they are, arrays as bytes."""
+    """Return a value that is equal for equal reports: numbers as they are, arrays as bytes."""
     if isinstance(report, np.ndarray):
         return report.shape, report.tobytes()
     try:
@@ -297,9 +281,9 @@ def report_key(report: Any) -> Hashable:
 def reuse_draws(
     claimed_epsilon: float, draws: int, *, confidence: float, differing: float = DIFFERING
 ) -> int:
-    """Return how many triples are enough to refute repeated noise, at most ``draws``.
+    """Return how many triples suffice to refute repeated noise, at most ``draws``.
 
-    Planned for noise of which a share of ``differing`` gives different reports on a pair.
+    ``differing`` is the share of noise that gives different reports on a pair.
     """
     zero = -math.log((1.0 - confidence) / 2.0)
     # Half of the draws choose the event; a quarter above the claim is the room.
@@ -326,7 +310,7 @@ def audit_reuse(
     draw : callable
         The sampler: ``draw(value, rng)`` returns a report of ``value``.
     pairs : sequence of tuples of two values
-        Neighbouring inputs; several, so that no constant seed hides behind one of them.
+        Several neighbouring inputs: a constant seed may hide behind one.
     claimed_epsilon, delta : float
         Of one release.
     draws : int
@@ -334,11 +318,11 @@ def audit_reuse(
     confidence : float
         Of the bound.
     key : callable
-        Turns a report into something that is equal for equal reports.
+        Maps equal reports to equal values.
     sources : callable
         Makes the source of randomness, once a release and once for the auditor's coins.
     progress : callable, optional
-        Is told numbers of triples as they are made.
+        Is called with numbers of triples.
     """
     if not pairs:
         raise ValueError("pairs must hold at least one pair")
@@ -374,7 +358,7 @@ _PAIRS = 16
 
 @dataclass(frozen=True)
 class Case:
-    """A sampler, its claim, and the ways in which the claim is tried.
+    """A sampler, its claim, and the attempts to refute it.
 
     Parameters
     ----------
@@ -389,15 +373,13 @@ class Case:
     reuse_pairs : sequence of pairs
         Inputs for the check on repeated noise.
     draws : int
-        Under each input, unless the caller says otherwise: some seconds' worth.
+        Default number under each input: some seconds of work.
     draw_many : callable, optional
-        ``draw_many(value, count, rng)`` returns as many reports, where the mechanism draws them
-        in one call. The contrasts then use it, and repeated noise is sought through ``draw``.
+        ``draw_many(value, count, rng)`` returns as many reports, for the contrasts.
     key : callable
-        Makes reports comparable.
+        Maps equal reports to equal values.
     differing : float
-        At least this share of the noise gives different reports on a pair of ``reuse_pairs``;
-        the check for repeated noise draws accordingly many.
+        Least share of the noise that gives different reports on a pair of ``reuse_pairs``.
     """
 
     mechanism: str
@@ -425,21 +407,21 @@ def audit_case(
     sources: Sources = RandomSource.from_os,
     progress: Callable[[str, int], Progress] | None = None,
 ) -> tuple[AuditResult, ...]:
-    """Try the claim of one case in all its ways.
+    """Run all checks of one case.
 
     Parameters
     ----------
     case : Case
-        What is audited.
+        The case.
     draws : int, optional
-        Under each input of each contrast; the case's own number if left out. The check for
-        repeated noise takes as many as it needs, and no more than this.
+        Under each input of each contrast; by default the case's number. An upper bound for the
+        check of repeated noise.
     confidence : float
         With which all bounds of the case hold together.
     sources : callable
         Makes sources of randomness.
     progress : callable, optional
-        Called with each check's name and total of draws; returns what counts them.
+        Called with each check's name and number of draws; returns its counter.
 
     Returns
     -------
@@ -482,12 +464,12 @@ def audit_case(
 
 
 def claim(events: Iterable[PrivacyEvent]) -> PrivacySpent:
-    """Return what one release claims: the sum over its events, which are about one unit."""
+    """Return the claim of one release: the sum over its events, which concern one unit."""
     return next(iter(compose(events).values()))
 
 
 def of_updates(mechanism: UpdateMechanism, dimension: int, draws: int = 20_000) -> Case:
-    """Return the case of any mechanism for updates, about updates of ``dimension`` entries.
+    """Return the case of any mechanism for updates.
 
     Parameters
     ----------
@@ -520,7 +502,7 @@ def of_updates(mechanism: UpdateMechanism, dimension: int, draws: int = 20_000) 
 
 
 def titled(name: str, mechanism: Any, **more: int) -> str:
-    """Return a name with the claim, and the other numbers that were chosen for a mechanism."""
+    """Return a name with the claim and the other parameters."""
     given = [(one.name, getattr(mechanism, one.name), one.default) for one in fields(mechanism)]
     chosen = {key: value for key, value, default in given if value is not default}
     numbers = {"epsilon": claim(mechanism.events()).epsilon, **chosen, **more}

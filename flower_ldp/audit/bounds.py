@@ -1,31 +1,26 @@
-r"""A lower confidence bound on epsilon from how often an event was seen under two inputs.
+r"""A lower confidence bound on epsilon from the counts of an event under two inputs.
 
-**Definition.** M is :math:`(\epsilon, \delta)`-private if for all neighbours x, x' and every
-event E, :math:`P(M(x) \in E) \le e^\epsilon P(M(x') \in E) + \delta`. So one event gives
+**Definition.** M is :math:`(\epsilon, \delta)`-private if for all neighbours x, x' and every event
+E, :math:`P(M(x) \in E) \le e^\epsilon P(M(x') \in E) + \delta`. One event therefore gives
 
 .. math:: \epsilon \ge \ln\frac{p - \delta}{q}, \qquad p = P(M(x) \in E),\; q = P(M(x') \in E).
 
-**Theorem.** Let E, the direction (which input comes first) and the numbers of draws be chosen
-without looking at the draws counted here. Let these be independent, and let E occur a times
-in n draws under x and b times in m under x'. With error :math:`\alpha = 1 -` confidence, let
-:math:`p_-` be the Clopper-Pearson lower bound on p at error :math:`\alpha/2` and :math:`q_+`
-the upper bound on q at :math:`\alpha/2`. Then
+**Theorem.** Let E, its direction and the numbers of draws be chosen without the draws counted here,
+which are independent. E occurs a times in n draws under x and b times in m under x'. With error
+:math:`\alpha = 1 -` confidence, let :math:`p_-` be the Clopper-Pearson lower bound on p at error
+:math:`\alpha/2` and :math:`q_+` the upper bound on q at :math:`\alpha/2`. Then
 
 .. math:: \hat\epsilon = \ln\frac{p_- - \delta}{q_+}
 
-is at most the true epsilon (the smallest one at this delta) with probability at least the
-confidence. *Proof*: each of :math:`p_- \le p`, :math:`q_+ \ge q` fails with probability at
-most :math:`\alpha/2`, exactly and for every p, q and n (Clopper and Pearson 1934); where
-neither fails, :math:`\hat\epsilon \le \ln((p-\delta)/q) \le \epsilon`. No normal
-approximation is made. Of k bounds that are to hold together, each takes :math:`\alpha/k`.
+is at most the true epsilon with probability at least the confidence. *Proof*: each of :math:`p_-
+\le p`, :math:`q_+ \ge q` fails with probability at most :math:`\alpha/2`, exactly and for every p,
+q and n (Clopper and Pearson 1934); where neither fails, :math:`\hat\epsilon \le \ln((p-\delta)/q)
+\le \epsilon`. Of k bounds that hold together, each takes :math:`\alpha/k`. A small bound says
+nothing about events that were not tried.
 
-The converse is not a theorem: a small bound says nothing about events that were not tried.
-
-**Power**: how many draws an audit needs, computed and not simulated. If the event has probability p
-under one input and q under the other, its counts are two independent binomial numbers, and a claim
-is refuted where their bound exceeds it. The chance of that is a finite sum over the counts of p, of
-the binomial tail of q. Draws here are those that a bound is computed from:
-:func:`~flower_ldp.audit.auditing.audit` spends as many again on choosing the event.
+**Power** is computed and not simulated: the counts are independent binomial numbers, so the chance
+of a bound above the claim is a finite sum. Its draws are those of the bound alone;
+:func:`~flower_ldp.audit.auditing.audit` needs as many again to choose the event.
 """
 
 import math
@@ -51,11 +46,11 @@ def probability_lower(count: ArrayLike, draws: int, error: float) -> NDArray[np.
     Parameters
     ----------
     count : array_like of int
-        How often the event occurred, each in [0, draws].
+        Occurrences of the event, each in [0, draws].
     draws : int
         Independent draws, at least 1.
     error : float
-        Probability with which the bound may exceed the truth, one-sided; in (0, 1).
+        Probability that the bound exceeds the truth, one-sided; in (0, 1).
 
     Raises
     ------
@@ -68,7 +63,7 @@ def probability_lower(count: ArrayLike, draws: int, error: float) -> NDArray[np.
 
 
 def probability_upper(count: ArrayLike, draws: int, error: float) -> NDArray[np.float64]:
-    """Return the Clopper-Pearson upper bound; the parameters are those of the lower one."""
+    """Return the Clopper-Pearson upper bound; parameters as for the lower one."""
     counts = _checked(count, draws, error)
     bound = _beta().isf(error, counts + 1, np.maximum(draws - counts, 1))
     return np.where(counts < draws, bound, 1.0)
@@ -87,20 +82,18 @@ def epsilon_lower_bound(
     Parameters
     ----------
     count, count_other : array_like of int
-        How often the event occurred under the input where it is likelier, and under the
-        other. For the other direction swap them; a direction is chosen beforehand, like
-        the event.
+        Occurrences under the input where the event is likelier, and under the other.
     draws : int
         Independent draws under each input.
     confidence : float
         Of each bound by itself, in (0, 1).
     delta : float
-        The delta at which epsilon is bounded, in [0, 1).
+        In [0, 1).
 
     Returns
     -------
     ndarray of float64
-        Epsilon per release. At most 0 where nothing was shown, down to minus infinity.
+        Epsilon per release; at most 0, down to minus infinity, where nothing was shown.
 
     Raises
     ------
@@ -118,9 +111,9 @@ def epsilon_lower_bound(
 
 
 def largest_bound(draws: int, *, confidence: float, delta: float = 0.0) -> float:
-    """Return the bound from an event that always occurs under one input and never under the other.
+    """Return the bound of an event that always occurs under one input and never under the other.
 
-    No claim above it can be refuted with so many draws, whatever the mechanism does.
+    So many draws can refute no claim above it.
     """
     return float(epsilon_lower_bound(draws, 0, draws, confidence=confidence, delta=delta))
 
@@ -147,12 +140,11 @@ def power(
     Parameters
     ----------
     p, q : float
-        True probabilities of the event under the input where it is likelier and under the
-        other, in [0, 1].
+        True probabilities of the event under the input where it is likelier and under the other.
     claimed : float
-        Epsilon that is claimed, at ``delta``.
+        Claimed epsilon, at ``delta``.
     draws : int
-        That the bound is computed from, under each input.
+        Draws of the bound, under each input.
     confidence : float
         Of the bound.
     delta : float
@@ -175,7 +167,7 @@ def power(
 def expected_bound(
     p: float, q: float, draws: int, *, confidence: float, delta: float = 0.0
 ) -> float:
-    """Return the bound from the expected counts: about what an audit typically reaches."""
+    """Return the bound from the expected counts, about the typical one."""
     often, seldom = round(p * draws), round(q * draws)
     bound = epsilon_lower_bound(often, seldom, draws, confidence=confidence, delta=delta)
     return float(bound)
@@ -190,7 +182,7 @@ def draws_to_refute(
     wanted: float = 0.99,
     delta: float = 0.0,
 ) -> int:
-    """Return a number of draws, within two per cent of the least, whose power is ``wanted``.
+    """Return a number of draws, within two per cent of the least, with this power.
 
     Raises
     ------

@@ -1,9 +1,8 @@
-"""The cases of what the package ships, by name.
+"""The audit cases of the shipped mechanisms, by name.
 
-What an update mechanism tries is its own. Here stand the cases that are more than that, and those
-of all others: a value against another, by the exact logarithm of the reports' ratio. Of a sum over
-examples, one example is in one state or another, among others that stay: they are there so that
-what an example adds is told from what all of them add.
+An update mechanism brings its own contrasts; the cases here go beyond them, or are for other
+mechanisms: one value against another, by the exact log-ratio of the reports. Cases of sums change
+one example among others that stay.
 """
 
 import math
@@ -68,7 +67,7 @@ _SHARE = 0.25
 
 @dataclass(frozen=True)
 class Settings:
-    """Parameters that the command line offers; a case takes those that it knows.
+    """Parameters of the command line; a case takes those that it knows.
 
     Parameters
     ----------
@@ -103,11 +102,11 @@ def of_values(
     mechanism : Mechanism
         With events, ``randomize`` and ``log_prob``. One that needs a prior gets :data:`PRIOR`.
     pairs : sequence of pairs
-        Neighbouring values. All of them serve for the check on repeated noise.
+        Neighbouring values, also for the check on repeated noise.
     draws : int
         Under each input.
     checks : sequence of str
-        What is tried by the first pairs.
+        Names of the checks of the first pairs.
     """
     more = (PRIOR,) if getattr(mechanism, "needs_prior", False) else ()
 
@@ -129,7 +128,7 @@ def of_values(
 
 
 def _differing(mechanism: Any) -> float:
-    """Return the share of noise that gives different reports on two values: their distance."""
+    """Return the share of noise that gives different reports on two values."""
     response = getattr(mechanism, "response", mechanism)
     if not isinstance(response, (KaryResponse, SubsetSelection)):
         return DIFFERING
@@ -140,7 +139,7 @@ def _differing(mechanism: Any) -> float:
 
 
 def _many(mechanism: Any, *more: Any) -> Draw | None:
-    """Return what draws many reports in one call, where the mechanism can."""
+    """Return a function that draws many reports in one call, if the mechanism has one."""
     if hasattr(mechanism, "randomize_array"):
         return lambda value, count, rng: mechanism.randomize_array(
             np.full(count, value), rng, *more
@@ -183,14 +182,8 @@ def nested_units(
 ) -> Case:
     """Return the case of a client whose data is one example, released in two ways.
 
-    Parameters
-    ----------
-    metric : BoundedMean
-        Releases a metric of the client's, about all of its data.
-    embedding : CodebookEmbedding
-        Releases the example's code.
-    account : callable
-        Whose claim for an example is tried.
+    ``metric`` concerns all of the client's data, ``embedding`` the example's code; ``account``
+    states the claim for an example.
     """
     codes, ends = np.eye(embedding.codes), (metric.lower, metric.upper)
 
@@ -220,17 +213,14 @@ _SHIFT = 40503
 
 
 def probed_positions(dimension: int) -> NDArray[np.int64]:
-    """Return where the search for the top set looks first; public, and so the server's to use."""
+    """Return the public positions that the search for the top set samples first."""
     ordinal = np.arange(_PROBES, dtype=np.int64)
     shift = ((ordinal * _SHIFT & 0xFFFF) * (dimension // _PROBES)) >> 16
     return ordinal * dimension // _PROBES + shift
 
 
 def mass_at_probes(dimension: int, zeros: int) -> Update:
-    """Return an update with that many zeros, first where probes look, and all else negative.
-
-    The negative entries are -1, -2, ... in the order of their positions: without equals.
-    """
+    """Return an update with zeros, first at the probes, and distinct negative entries elsewhere."""
     if not _PROBES <= zeros < dimension:
         raise ValueError(f"zeros must be in [{_PROBES}, {dimension}), got {zeros}")
     update = -np.arange(1, dimension + 1, dtype=np.float32)
@@ -241,13 +231,12 @@ def mass_at_probes(dimension: int, zeros: int) -> Update:
 
 
 def signds_long(selection: SignDS, dimension: int = LONG) -> Case:
-    """Return the case of SignDS on vectors with as many zeros as the top set has members, or so.
+    """Return the case of SignDS on long vectors with about as many zeros as top entries.
 
-    Long vectors have their top set found by a sample of their entries, at positions that are
-    public. Small inputs never bring that about. The inputs have masses of equal entries there.
-    Each is tried against its negative. The score of a report is the place, in the first vector's
-    own order by a stable sort, of its v_th-th best dimension: below K for exactly the favoured
-    reports of a sampler as claimed, and much lower, or higher, where the set is smaller or larger.
+    Long vectors have their top set found by a sample at public positions, and these inputs have
+    masses of equal entries there. Each is tried against its negative. A report's score is the
+    place, in the first vector's own order by a stable sort, of its v_th-th best dimension: below K
+    for exactly the favoured reports of a correct sampler, and elsewhere for a set of another size.
     """
     plan = selection.plan(dimension)
     zeros = {
@@ -325,7 +314,7 @@ def _in_blocks(settings: Settings) -> Case:
 def _row(
     make: Callable[[float], Any], pairs: Sequence[Pair], draws: int, *checks: str
 ) -> Callable[[str, Settings], Case]:
-    """Return what makes the case, by its name, of what ``make`` returns for an epsilon."""
+    """Return a factory of a case, by its name."""
     return lambda name, settings: of_values(name, make(settings.epsilon), pairs, draws, checks)
 
 

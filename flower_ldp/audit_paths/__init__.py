@@ -1,11 +1,7 @@
-"""Audits of whole paths: what leaves a client, rather than what one sampler draws.
+"""Audits of whole paths: everything that leaves a client.
 
-The samplers' audits are in :mod:`flower_ldp.audit`; these stand above the client's code and go
-through all of it: the gate with its owner's policy and ledger, the labels' store, DP-SGD's
-training. They draw from the operating system's entropy, as those do.
-
-To add one, write a function that returns its :class:`~flower_ldp.audit.Case` and name it in
-:data:`PATHS`.
+They run all of the client's code: the gate with policy and ledger, stored labels, DP-SGD. A new one
+is a function that returns its :class:`~flower_ldp.audit.Case`, named in :data:`PATHS`.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +20,7 @@ DPSGD_EPSILONS = Bounded("[0.01, 30]")
 
 
 class NoSuchClaimError(ValueError):
-    """The path is private at other epsilons only: there is no such claim that could be tried."""
+    """The path has no claim at this epsilon."""
 
 
 def _dpsgd_release(settings: Settings) -> Case:

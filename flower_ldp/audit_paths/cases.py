@@ -1,20 +1,14 @@
-"""The cases of the gate and of labels, with the data owner that all audits of paths have.
+"""Audit cases of the gate and of labels, with a data owner whose policy and ledger are real.
 
-The owner has a real policy and a real ledger, in a folder that is deleted with it.
+**The gate**: everything that arrives at the server under two data sets. Data decides what an app
+trains and whether it fails, so an outcome is a report, or an error with its code and reason.
+Everything between is as in a deployment: ``ClientApp``, ``LdpMod``, policy, ledger, packed report
+and strict decoding.
 
-**The gate**: what arrives at the server, whatever it is, under two data sets. A client's data
-decides what its app does: what it trains, whether it fails. So the inputs are two data sets, and
-the outcome is the whole of what a server gets: a report, or an error with its code and its reason.
-An event may be that an error came at all, which an app that raises must not lead to. Everything
-between is as in a deployment: a ``ClientApp`` behind ``LdpMod``, the owner's policy and ledger,
-the packed report, and the server's strict decoding of it.
-
-**Labels**: what an app gets to train on, when one label of the set is another. The way of a label
-is that of a deployment: the owner's policy, the charge, the draw, the ledger that keeps the
-reports, and the same reports when they are asked for again. The outcome is everything that came
-back of all calls, or that the set was refused. A label is asked for eight times, so that a store
-that draws anew shows in some hundred sets; and the first of two stages stands beside the second,
-so that noise that both share shows.
+**Labels**: what an app gets to train on when one label of the set differs: policy, charge, draw,
+stored reports and the same reports again. A label is requested eight times, so that a store that
+draws anew shows within some hundred sets. The first of two stages is compared with the second, so
+that shared noise shows.
 """
 
 import itertools
@@ -77,10 +71,9 @@ Outcome = tuple[str, Hashable]
 
 @dataclass(frozen=True)
 class AsDeployed(OwnerAuthorizer):
-    """The owner's authorizer, whose apps are answered for as in a deployment.
+    """The owner's authorizer, with errors answered as in a deployment.
 
-    A simulation's ledger is quick, and a simulation tells of an app that fails: an audit wants
-    the one without the other.
+    The ledger is a simulation's, which is fast; a simulation would also report that an app fails.
     """
 
     def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
@@ -94,7 +87,7 @@ class AsDeployed(OwnerAuthorizer):
 
 
 class AuditOwner:
-    """Allows every release, and charges each to a ledger of its own that is deleted with it.
+    """Allows every release, and charges each to a ledger that is deleted afterwards.
 
     Parameters
     ----------
@@ -115,11 +108,11 @@ class AuditOwner:
         return load_policy(self._path)
 
     def new_name(self) -> str:
-        """Return a name that no message or set of labels had before."""
+        """Return a new name for a message or a set of labels."""
         return f"audit-{next(self._numbers)}"
 
     def answer(self, app: ClientApp, content: RecordDict, partition: int = 0) -> Message:
-        """Return what an app on this node replies to a request, both as bytes of the network."""
+        """Return an app's reply to a request on this node, both as bytes of the network."""
         where = Metadata(
             _RUN, self.new_name(), _NODE + 1, _NODE, "", "audit", 0.0, 3_600.0, "train"
         )
@@ -130,7 +123,7 @@ class AuditOwner:
             return over_the_wire(app(sent, self.context(partition)))
 
     def context(self, partition: int = 0) -> Context:
-        """Return the context of a client app on this owner's node; a partition has an account."""
+        """Return a client app's context on this owner's node; a partition has an account."""
         return Context(
             run_id=_RUN,
             node_id=_NODE,
@@ -141,10 +134,7 @@ class AuditOwner:
 
     @contextmanager
     def at_home(self) -> Iterator[None]:
-        """Let no other policy be named meanwhile, and keep what the gate logs out of the way.
-
-        An audit makes apps fail on purpose, thousands of times.
-        """
+        """Hide other policies and the gate's log: an audit makes apps fail often."""
         log = logging.getLogger("flower_ldp")
         was_disabled, log.disabled = log.disabled, True
         try:
@@ -155,15 +145,12 @@ class AuditOwner:
 
 
 def error_of(reply: Message) -> Outcome:
-    """Return the outcome that a reply is an error: all that it says."""
+    """Return the outcome of a reply that is an error: all of its text."""
     return "error", (reply.error.code, reply.error.reason)
 
 
 def scores(kind: type[Any], score: Callable[[Any], float]) -> Statistic:
-    """Return the scores of outcomes: ``score`` of what should arrive, whose payload is of a kind.
-
-    All else has a number far above every score; errors differ in theirs.
-    """
+    """Return the scores of outcomes: ``score`` of expected payloads, large numbers for all else."""
 
     def of_one(outcome: Outcome) -> float:
         if isinstance(outcome[1], kind):
@@ -200,9 +187,9 @@ def gate(
     Parameters
     ----------
     selection, magnitude : SignDS and MagRR
-        What the server proposes; their sum is the claim.
+        The server's proposal; their sum is the claim.
     mod : Flower mod, optional
-        What guards the app; :class:`~flower_ldp.clients.LdpMod`, as in a deployment, if left out.
+        The app's guard; by default :class:`~flower_ldp.clients.LdpMod`.
     checks : sequence of str
         Names of pairs, of :data:`CLAIMED`.
     """
@@ -240,7 +227,7 @@ def gate(
 
 
 class _Round:
-    """One server and one client, and all that lies between them."""
+    """One server and one client."""
 
     def __init__(self, proposal: UpdateProposal[SignDSRound], mod: Mod) -> None:
         self._proposal = proposal
@@ -250,7 +237,7 @@ class _Round:
         self._app.train()(self._train)
 
     def answer(self, data: DataSet, rng: RandomSource) -> Outcome:
-        """Return what arrives of one round; the gate draws for itself, not from ``rng``."""
+        """Return what arrives from one round; the gate uses its own randomness, not ``rng``."""
         self._data = data
         model = ArrayRecord({"weights": Array(np.zeros(DIMENSION, dtype=np.float32))})
         fields = ConfigRecord({**self._proposal.to_fields()})
@@ -286,18 +273,18 @@ _TITLES = {"kary_response": "k-ary response", "subset_selection": "subset select
 
 @dataclass(frozen=True)
 class LabelSet:
-    """A label set as an app would hand it over, with what randomizes it.
+    """A label set of an app, and its randomizers.
 
     Parameters
     ----------
     labels : tuple of int
         True labels.
     stages : LabelStages
-        What randomizes them; the changed label is in the last stage.
+        The randomizers; the changed label is in the last stage.
     prior : tuple of float, optional
         Public, for every stage.
     asks : int
-        How often the last stage's reports are asked for.
+        How often the last stage's reports are requested.
     """
 
     labels: tuple[int, ...]
@@ -346,9 +333,9 @@ def _pair(given: LabelSet) -> tuple[LabelSet, LabelSet]:
 def _all_reports(
     owner: AuditOwner, store: PrivateLabels, given: LabelSet, rng: RandomSource
 ) -> Hashable:
-    """Return all reports of a set under a new name, stage by stage; the last is asked for again.
+    """Return all reports of a set under a new name, stage by stage; the last ones repeatedly.
 
-    The store draws for itself, not from ``rng``.
+    The store uses its own randomness, not ``rng``.
     """
     last, name = len(given.stages.mechanisms) - 1, owner.new_name()
     told: list[Any] = []
@@ -365,9 +352,9 @@ def _all_reports(
 
 
 def _scores(given: LabelSet) -> Callable[[Sequence[Any]], NDArray[np.float64]]:
-    """Return what says how often the changed label was reported as 0, less as 1.
+    """Return how often the changed label was reported as 0, less as 1.
 
-    Of two stages, with a tenth of what the first stage reported at the same place.
+    With two stages, plus a tenth of the first stage's report at the same place.
     """
     is_label = reports_are_labels(given.stages.mechanisms[-1])
 

@@ -1,21 +1,18 @@
-"""The case of private training through the gate: a canary among patients, and all that arrives.
+"""The audit case of private training through the gate: a canary among patients.
 
-One plan is one draw: a server that proposes it, a ``ClientApp`` behind ``LdpMod`` with the owner's
-policy and ledger, messages as Flower writes and reads them, and the models that come back. Every
-draw charges an account of its own, since no budget holds two claims at such a delta.
+One plan is one draw: a proposing server, a ``ClientApp`` behind ``LdpMod`` with policy and ledger,
+Flower's messages, and the returned models. Every draw charges an account of its own.
 
-The canary is one of several patients. It is planted, so that its rows point one way or the other
-as far as clipping lets them, or left out, or its rows fail. The others all point one way: what
-becomes of their gradients when the canary fails is much larger than a patient may move the model.
-That model has one weight, so its move is the sum of all noisy steps, of which the log-ratio is a
-growing function.
+The canary is one of several patients. Its rows point one way or the other as far as clipping
+allows, are absent, or fail. All others point one way: if the canary's failure changed their
+gradients, the model would move much more than one patient may move it. The model has one weight, so
+its move is the sum of all noisy steps, of which the log-ratio is an increasing function.
 
-In two more contrasts the canary loses its group. The others round by their place in a batch
-(:func:`rounded_rows`), which the canary shifts if it takes part: always, or
-by its own coin. The model's move along their gradients is what is looked at.
+In two more contrasts the canary has no group. The others round by their place in a batch
+(:func:`rounded_rows`), which the canary shifts if it takes part: always, or by its own coin. The
+score is the model's move along their gradients.
 
-**Delta** is as large as the number of patients lets it be: of a claim at a small one an audit sees
-nothing.
+Delta is as large as the number of patients allows: at a small delta an audit sees nothing.
 """
 
 import itertools
@@ -62,22 +59,22 @@ Row = tuple[torch.Tensor, ...] | Exception
 
 @dataclass(frozen=True, eq=False)
 class Ward:
-    """The rows of all patients, read by index, and what the server does with them.
+    """The rows of all patients, read by index, and the server's requests.
 
     Parameters
     ----------
     rows : sequence of tuple of Tensor, or Exception
-        What is read, or raised.
+        Returned, or raised.
     groups : sequence of int or None
-        Whose each row is.
+        The patient of each row.
     sent, towards : NDArray
-        The weights of a linear layer, and where its moves are looked at; shape (outputs, inputs).
+        The weights of a linear layer, and the direction of the score; shape (outputs, inputs).
     loss : callable
         Of the layer's output.
     rounds : int
-        How many models are asked for.
+        Number of models.
     rate : float
-        By which patients take part.
+        Sampling rate of patients.
     """
 
     rows: Sequence[Row]
@@ -148,12 +145,10 @@ def dpsgd_release(
     epsilon, delta : float
         Claim of the whole plan, per patient; delta is below one over their number.
     patients : int
-        How many there are. What clipping or steps do is told by few at a large delta, what
-        becomes of the others by many.
+        Few show clipping and steps at a large delta, many show effects on the others.
     trainer : callable
-        What the app trains by. One that clips too late, lets a row that fails change what
-        becomes of others, or steps more often than was charged is what this audit is there to
-        refute.
+        The app's training. This audit refutes one that clips too late, lets a failing row change
+        the others, or takes more steps than were charged.
     """
     far = torch.tensor([_CANARY * CLIP])
     planted, other = (_with_canary(patients, (one,)) for one in (far, -far))
@@ -196,7 +191,7 @@ def _plan(epsilon: float, delta: float, rounds: int, rate: float) -> TrainingPla
 
 
 class _Site:
-    """A server with plans, a site with a ward, and all that lies between them."""
+    """A server with plans, and a site with a ward."""
 
     def __init__(
         self, patients: int, plan: Callable[[int, float], TrainingPlan], trainer: Trainer
@@ -210,7 +205,7 @@ class _Site:
         self._app.train()(self._train)
 
     def answer(self, ward: Ward, rng: RandomSource) -> Outcome:
-        """Return what arrives of one plan; the training draws for itself, not from ``rng``."""
+        """Return what arrives from one plan; the training uses its own randomness, not ``rng``."""
         self._ward, number = ward, next(self._numbers)
         weight = ward.sent
         fields = ConfigRecord({**plan_fields(self._plan(ward.rounds, ward.rate))})
@@ -269,13 +264,13 @@ class RoundedRows:
     weight : Tensor
         Shape (2, features).
     rows : list of Tensor
-        Shape (features,) each, one for each example that is not the first. With the first one
-        before them they have no gradient, and without it one that is clipped.
+        Shape (features,) each, one for each example but the first. Behind the first they have no
+        gradient, without it a clipped one.
     found : float
-        What share of them does so, over the sizes that a batch may have; 0 where a processor
+        The share of them that does so, over the possible sizes of a batch; 0 where a processor
         rounds alike in each place.
     certain : Tensor
-        A row that has no gradient wherever it is, shape (features,).
+        A row without gradient in any place, shape (features,).
     """
 
     weight: torch.Tensor
@@ -296,15 +291,15 @@ def certain_class(output: torch.Tensor) -> torch.Tensor:
 
 
 def rounded_rows(rows_each: int, *, by_chance: bool) -> RoundedRows:
-    """Search for rows that a first row, before them in a batch, makes round the other way.
+    """Search for rows that round the other way behind a first row in a batch.
 
     Parameters
     ----------
     rows_each : int
-        Rows of each example beside the first, of which the first is the one that is searched for.
+        Rows of each other example; the first of them is searched for.
     by_chance : bool
-        Whether any number of the examples may be in a batch. Else all are, and each place gets a
-        row of its own.
+        Whether any number of the examples may be in a batch. Otherwise all are, with a row for each
+        place.
     """
     tried: list[RoundedRows] = []
     for others, features in product(_OTHERS, _FEATURES):

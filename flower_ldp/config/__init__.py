@@ -11,14 +11,10 @@ An ``encrypt`` section of an existing configuration loads unchanged::
         sign_global_lr: 0.1
         sign_dim_out: 0
 
-This package adds optional fields that the published shape lacks: ``sign_mag_eps`` above
-all, the epsilon of the magnitude bit. It has no default: without it the rate is fixed.
-``laplace_eval`` and ``unsupervised`` configure protected evaluation. ``laplace_eval_eps`` is
-what the published shape means by it: noise of scale 1 / laplace_eval_eps, with a true epsilon of
-twice that per row, since rows on the simplex are up to 2 apart.
-
-Unknown fields, wrong types and values outside their intervals are errors that name the
-file, the line and the field.
+Additional fields of this package are optional. ``sign_mag_eps``, the epsilon of the magnitude bit,
+has no default: without it the rate is fixed. ``laplace_eval_eps`` has its published meaning, noise
+of scale 1 / laplace_eval_eps; the true epsilon per row is twice that, since rows on the simplex
+differ by up to 2. Errors name file, line and field.
 """
 
 from collections.abc import Callable, Mapping

@@ -30,7 +30,7 @@ from flower_ldp.yaml_source import Section, YamlFormat, interval, misfit, must_s
 
 
 class MetricConfig(Section):
-    """What one scalar metric goes through; epsilon per evaluation and client."""
+    """Bounds and noise of one scalar metric; epsilon per evaluation and client."""
 
     epsilon: Annotated[float, interval("[0.000001, 1000000]")]
     lower: Annotated[float, interval("(-inf, inf)")]
@@ -51,9 +51,9 @@ class LaplaceEvalConfig(Section):
     laplace_eval_eps : float
         One over the scale of the noise, as published: half of the true epsilon per row.
     rows : int
-        Rows that a client releases in an evaluation; each costs the epsilon.
+        Rows of a client in an evaluation; each costs the epsilon.
     metrics : mapping of str to MetricConfig
-        Scalar metrics that clients are asked for; others never leave.
+        The scalar metrics that leave clients.
     """
 
     laplace_eval_eps: Annotated[float, interval("[0.0000005, 500000]")] = 230_260.0
@@ -78,7 +78,7 @@ class LaplaceEvalConfig(Section):
 
 
 class UnsupervisedConfig(Section):
-    """The ``unsupervised`` section: how many clients score, and what the score is."""
+    """The ``unsupervised`` section: the number of scored clients, and the score."""
 
     cluster_client_num: Annotated[int, interval("[1, inf)", int)] = 1_000
     eval_type: Literal["SILHOUETTE_SCORE", "CALINSKI_HARABASZ_SCORE"] = "SILHOUETTE_SCORE"
@@ -98,11 +98,11 @@ class EncryptConfig(Section):
     Parameters
     ----------
     encrypt_train_type, privacy_eval_type
-        What training and evaluation go through.
+        The protection of training and evaluation.
     signds, codeword, laplace_eval, dp_encrypt, pw_encrypt
         Their sections.
     health_eps : float, optional
-        Epsilon of the health bit, per report and client; without it none is asked for.
+        Epsilon of the health bit, per report and client; no bit without it.
     """
 
     encrypt_train_type: Literal["SIGNDS", "CODEWORD", "DP_ENCRYPT", "NOT_ENCRYPT"] = Field(
@@ -117,15 +117,11 @@ class EncryptConfig(Section):
     pw_encrypt: PwEncryptConfig | None = None
 
     def health(self) -> Health | None:
-        """Return what asks for health bits, for a strategy; None if none is asked for."""
+        """Return the strategy's request for health bits, or None."""
         return None if self.health_eps is None else Health(self.health_eps)
 
     def training(self) -> UpdateSection | None:
-        """Return the section that training goes by.
-
-        Without protection that is the ``signds`` section, if the file has it: its sizes may be
-        read by who trains; else None.
-        """
+        """Return the training's section; the ``signds`` section, if any, without protection."""
         if self.encrypt_train_type == "DP_ENCRYPT":
             return self.dp_encrypt
         if self.encrypt_train_type == "CODEWORD":
@@ -138,7 +134,7 @@ class EncryptConfig(Section):
         return None if self.encrypt_train_type == "NOT_ENCRYPT" else self.training()
 
     def planned_rounds(self) -> int | None:
-        """Return the rounds that the server optimizer plans, if it plans any."""
+        """Return the rounds that the server optimizer plans, or None."""
         section = self.protection()
         return None if section is None else section.planned_rounds()
 
@@ -167,7 +163,7 @@ class EncryptConfig(Section):
 
 
 class TrainConfig(Section):
-    """A configuration file: an ``encrypt`` section, and how evaluation clusters.
+    """A configuration file: an ``encrypt`` section, and the clustering of evaluation.
 
     Parameters
     ----------
@@ -206,8 +202,8 @@ def load_config(path: str | Path) -> TrainConfig:
     Raises
     ------
     ConfigError
-        If the file cannot be read, is not YAML, or holds an unknown field, a wrong type or
-        a value outside its interval. The text gives file, line and field of every error.
+        If the file cannot be read, is not YAML, or holds an unknown field, a wrong type or a value
+        outside its interval. The text gives file, line and field of every error.
     """
     return FORMAT.load(path)
 
@@ -225,7 +221,7 @@ _OF_BOTH = (
 
 @dataclass(frozen=True)
 class ConfiguredRun:
-    """What a file of training and evaluation means to Flower; :func:`from_config` makes it.
+    """Strategy, mods and rounds of a file; :func:`from_config` makes it.
 
     Parameters
     ----------
@@ -237,17 +233,17 @@ class ConfiguredRun:
 
     @property
     def rounds(self) -> int | None:
-        """Number of rounds, as ``fl_iteration_num`` or a plan of steps has it; else None."""
+        """Number of rounds, from ``fl_iteration_num`` or a plan of steps; else None."""
         return self.config.fl_iteration_num or self.config.encrypt.planned_rounds()
 
     def training(self, **options: Unpack[TrainingOptions]) -> Strategy:
-        """Return the strategy that trains, with fresh state; FedAvg for ``NOT_ENCRYPT``.
+        """Return a new strategy that trains; FedAvg for ``NOT_ENCRYPT``.
 
         Parameters
         ----------
         **options
-            As in :class:`~flower_ldp.strategies.training.TrainingStrategy`, but what the file
-            has: ``health``, ``trainable``, ``subspace``. For ``NOT_ENCRYPT`` as in FedAvg.
+            As in :class:`~flower_ldp.strategies.training.TrainingStrategy`, without the file's own:
+            ``health``, ``trainable``, ``subspace``. For ``NOT_ENCRYPT`` as in FedAvg.
 
         Raises
         ------
@@ -274,20 +270,20 @@ class ConfiguredRun:
     ) -> Strategy:
         """Return training and, for ``privacy_eval_type: LAPLACE``, protected evaluation.
 
-        A file that protects evaluation alone asks for no training: its gate refuses it.
+        A file with protected evaluation alone asks for no training; its gate refuses training.
 
         Parameters
         ----------
         classes : int, optional
-            Probabilities in a row that clients predict; for ``LAPLACE`` only.
+            Probabilities in a predicted row; for ``LAPLACE`` only.
         **options
-            As in :meth:`training`. What they say of answers, health, nodes and records holds for
-            evaluation too: ``answers_per_client`` counts the answers to both.
+            As in :meth:`training`. Answers, health, nodes and records hold for evaluation too:
+            ``answers_per_client`` counts both.
 
         Raises
         ------
         TypeError
-            If an option stands in the file too, or ``classes`` is missing or too much.
+            If an option stands in the file too, or ``classes`` is missing or not used.
         """
         encrypt = self.config.encrypt
         if (encrypt.privacy_eval_type == "LAPLACE") != (classes is not None):
@@ -315,11 +311,10 @@ class ConfiguredRun:
         )
 
     def client_mods(self, rehearsal: Rehearsal | None = None) -> list[Mod]:
-        """Return the mods of the ClientApp: the gate, or none where the file protects nothing.
+        """Return the mods of the ClientApp: the gate, or none if the file protects nothing.
 
-        The gate lets reports of the file's mechanism out and no others, and refuses what the file
-        leaves unprotected beside what it protects. How much a report may cost, and what it may be
-        about, is for the data owner's policy to say.
+        The gate releases reports of the file's mechanism alone. The data owner's policy decides
+        about their cost.
 
         Parameters
         ----------

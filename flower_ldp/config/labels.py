@@ -1,7 +1,7 @@
 """YAML configuration of labels, of embeddings, and of DP-SGD on a client's own data.
 
-Each kind of file has one section; ``configs`` has commented samples: ``label_dp.yaml``,
-``embedding_dp.yaml`` and ``dpsgd.yaml``. A split learning party's own limits are in its policy.
+``configs`` has commented samples: ``label_dp.yaml``, ``embedding_dp.yaml`` and ``dpsgd.yaml``. A
+split learning party's own limits are in its policy.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ class LabelDPConfig(Section):
     eps : float
         Per label; each is randomized once.
     categories : int
-        How many labels there are.
+        Number of labels.
     response : str
-        How labels are randomized: a name of
-        :data:`~flower_ldp.mechanisms.labels.LABEL_METHODS`. ``rr_with_prior`` wants a public
-        prior from the app; ``lp_2st`` and ``lp_2st_subset`` use the model of their first stage.
+        A name of :data:`~flower_ldp.mechanisms.labels.LABEL_METHODS`. ``rr_with_prior`` needs a
+        public prior from the app; ``lp_2st`` and ``lp_2st_subset`` use the model of their first
+        stage.
     loss : {"plain", "forward", "soft"}
-        How randomized labels are trained on. Reports that are sets have no ``plain``.
+        The loss on randomized labels. Reports that are sets have no ``plain``.
     local_prior : mapping, optional
-        Of the soft targets; required for ``soft`` with a response of one stage that needs no
-        prior, and used nowhere else but in the first of two stages.
+        Of the soft targets; required for ``soft`` with one stage and no prior, and otherwise used
+        in the first of two stages only.
     stage_shares : list of two int
-        For a response of two stages: of every so many successive examples, how many are in each.
+        For two stages: of every so many successive examples, how many are in each.
     """
 
     eps: Annotated[float, interval("(0, 100]")]
@@ -100,11 +100,11 @@ class LabelDPConfig(Section):
         return self
 
     def mechanisms(self) -> tuple[LabelMechanism, ...]:
-        """Return what randomizes each stage."""
+        """Return the randomizer of each stage."""
         return label_mechanisms(self.response, self.eps, self.categories)
 
     def stages(self) -> LabelStages:
-        """Return what :func:`~flower_ldp.clients.private_labels` takes as mechanism."""
+        """Return the mechanism for :func:`~flower_ldp.clients.private_labels`."""
         return LabelStages(self.mechanisms(), tuple(self.stage_shares or (1,)))
 
 
