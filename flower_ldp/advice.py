@@ -1,11 +1,8 @@
-"""Advice before a training starts: what a total for each client can learn, and what would help.
+"""Advice before a training starts: what a total epsilon per client can teach, and what would help.
 
-A training in which each client is asked a few times, best once, spends a total that means
-something. From the clients, the weights and that total the rest follows: what answers are worth
-(:mod:`flower_ldp.mechanisms.base`) says how often to ask, and by which mechanism.
-
-Everything here is public configuration: advice costs nothing. It stands above ``mechanisms``, for
-the lengths of reports (``wire``) and for amounts that a ledger can hold (``accounting``).
+From the number of clients, the weights and the total, the efficiency of answers
+(:mod:`flower_ldp.mechanisms.base`) decides how often to ask, and by which mechanism. All of it is
+public configuration, so advice costs nothing.
 """
 
 import math
@@ -77,14 +74,8 @@ _SPARE = 1.03
 def counts(units: int, least: int, most: int | None) -> list[int]:
     """Return how often a client may be asked so that its answers have sensible epsilons.
 
-    Parameters
-    ----------
-    units : int
-        The total, in units of 1e-12.
-    least : int
-        Fewest answers.
-    most : int or None
-        Most answers, if there is a limit; not below ``least``.
+    ``units`` is the total in units of 1e-12; ``least`` and ``most`` bound the answers, None has no
+    bound.
     """
     last = max(least, int(units / EPSILON_UNITS / _LEAST_EPSILON))
     last = last if most is None else min(last, most)
@@ -95,18 +86,10 @@ def counts(units: int, least: int, most: int | None) -> list[int]:
 
 
 def best(units: int, weights: int, kinds: tuple[Kind, ...], answers: list[int]) -> tuple[Kind, int]:
-    """Return by which mechanism a client is asked, and how often: the fewest nearly worth most.
+    """Return the best mechanism and the fewest answers with nearly the best efficiency.
 
-    Parameters
-    ----------
-    units : int
-        The total, in units of 1e-12.
-    weights : int
-        Of the model.
-    kinds : tuple of types
-        Mechanisms to choose from, the preferred one first.
-    answers : list of int
-        How often a client may be asked, in ascending order.
+    ``units`` is the total in units of 1e-12, ``kinds`` has the preferred mechanism first, and
+    ``answers`` ascends.
     """
     found = {
         (kind, times): _worth(kind, units, times, weights)
@@ -122,7 +105,7 @@ def best(units: int, weights: int, kinds: tuple[Kind, ...], answers: list[int]) 
 def total_for(clients: int, weights: int, signal: float) -> float | None:
     """Return about the least total, to two digits, that gives a run a signal; None above 100.
 
-    By codewords, or SignDS where a model is too large for these, or has one weight.
+    By codewords, or by SignDS for a model that is too large for these, or has one weight.
     """
     # As much more as the fewest answers that are nearly worth most may fall short of it.
     needed = signal * weights / clients / (1.0 - _TIE)
@@ -142,13 +125,13 @@ def total_for(clients: int, weights: int, signal: float) -> float | None:
 
 @lru_cache(maxsize=256)
 def _worth(kind: Kind, units: int, times: int, weights: int) -> float:
-    """Return the efficiency of so many answers of a client together, for a total."""
+    """Return the efficiency of all answers of a client together, for a total."""
     return times * kind(units // times / EPSILON_UNITS).plan(weights, quiet=True).efficiency
 
 
 @dataclass(frozen=True)
 class Remedies:
-    """What would about make a run good, each of them alone; None if nothing of its kind would.
+    """Changes that would each make a run good; None where a kind of change cannot.
 
     Parameters
     ----------
@@ -182,16 +165,16 @@ class Remedies:
 
 @dataclass(frozen=True)
 class UtilityForecast:
-    """What a planned run can learn.
+    """The expected learning of a planned run.
 
     Parameters
     ----------
     plan : callable
-        From a number of weights to what the mechanism's reports are worth for it.
+        Maps a number of weights to the mechanism's plan for it.
     weights : int
         Of the model.
     clients : int
-        Clients that there are.
+        All clients.
     rounds : int
         Rounds that ask for reports.
     clients_per_round : int
@@ -226,7 +209,7 @@ class UtilityForecast:
 
     @cached_property
     def remedies(self) -> Remedies | None:
-        """What would make it good; None if it is."""
+        """Changes that would make it good; None if it is."""
         if self.verdict is Verdict.GOOD:
             return None
         enough = signal_of(GOOD_COSINE)
@@ -253,7 +236,7 @@ class UtilityForecast:
         ]
 
     def judgement(self) -> str:
-        """Return the verdict in words, with what would make it good."""
+        """Return the verdict in words, with the changes that would make it good."""
         found = self.remedies
         if found is None:
             return f"{self.verdict.value}: most of what can be learned is learned."
@@ -272,7 +255,7 @@ class UtilityForecast:
         )
 
     def _enough_clients(self, worth: UpdatePlan) -> int | None:
-        """Return how many clients are enough; None where reports lean away, however many."""
+        """Return how many clients are enough; None if the bias of reports is too large."""
         square = GOOD_COSINE**2
         along = 1.0 - square * (1.0 + worth.bias)
         if along <= 0.0:
@@ -282,7 +265,7 @@ class UtilityForecast:
         return clients if clients <= _MOST_CLIENTS else None
 
     def _few_enough(self, signal: float) -> int | None:
-        """Return a number of weights at which the same reports are good, if there is one."""
+        """Return a number of weights at which the same reports are good, or None."""
         weights = self.weights
         try:
             for _ in range(_GUESSES):
@@ -301,25 +284,24 @@ class UtilityForecast:
 
 
 def _two_digits(value: float, rounded: Callable[[float], int]) -> int:
-    """Return two digits of a number, rounded by ``math.floor`` or ``math.ceil``."""
     step = 10.0 ** max(math.floor(math.log10(max(value, 1.0))) - 1, 0)
     return int(rounded(value / step) * step)
 
 
 @dataclass(frozen=True)
 class Advice:
-    """How to train with a total for each client, and what that can learn. ``print`` it for people.
+    """How to train with a total for each client, and what this can teach. ``print`` shows it.
 
     Parameters
     ----------
     total_epsilon : float
-        What was asked for, per client: the pure sum of all its answers.
+        Per client: the pure sum of all its answers.
     mechanism : SignDS or Codeword
         With the epsilon of one answer, rounded down to 12 decimals so that all answers fit.
     plan : SelectionPlan or CodewordPlan
-        K and h, or K, of the mechanism for the model.
+        The mechanism's plan for the model.
     answers_per_client : int
-        How often a client is asked in the run.
+        Answers of a client in the run.
     bytes_up : int
         Of an answer.
     outlook : UtilityForecast
@@ -350,7 +332,7 @@ class Advice:
 
     @property
     def remedies(self) -> Remedies | None:
-        """What would make it good, if it is not."""
+        """Changes that would make it good, if it is not."""
         return self.outlook.remedies
 
     def facts(self) -> list[Fact]:
@@ -392,25 +374,24 @@ def advise(
     rounds: int | None = None,
     mechanism: Kind | None = None,
 ) -> Advice:
-    """Return how to train with a total for each client, and what that can learn.
+    """Return how to train with a total for each client, and what this can teach.
 
     Parameters
     ----------
     clients : int
-        Clients that there are, at least 1.
+        All clients, at least 1.
     weights : int
         Floating-point entries of the model, in [2, 2^32 - 1].
     total_epsilon : float
-        What a client may spend in the whole run, pure; positive.
+        Per client for the whole run, pure; positive.
     answers_per_client : int, optional
-        How often a client is asked. By default what makes all its answers together worth most,
-        and the fewest that are worth within a twentieth of that.
+        By default the fewest whose efficiency together is within a twentieth of the best.
     rounds : int, optional
-        At least ``answers_per_client``, as a client answers a round once, and at most the answers
-        of all. By default 40, or so few that each has 5 reports.
+        At least ``answers_per_client``, and at most the answers of all. By default 40, or so few
+        that each has 5 reports.
     mechanism : type, optional
-        ``SignDS`` or ``Codeword``. By default the one whose answers are worth more; codewords if
-        that is nearly the same, since they are shorter.
+        ``SignDS`` or ``Codeword``. By default the more efficient one; codewords if nearly equal,
+        since they are shorter.
 
     Raises
     ------
@@ -450,7 +431,7 @@ def advise(
 def _check(
     clients: int, weights: int, answers: int | None, rounds: int | None, mechanism: object
 ) -> None:
-    """Raise unless each parameter is in its interval and they go together."""
+    """Raise unless each parameter is in its interval and they agree."""
     check_in(f"[1, {MAX_DIMENSION}]", "clients", clients, int)
     check_in(f"[2, {MAX_DIMENSION}]", "weights", weights, int)
     for name, value in (("answers_per_client", answers), ("rounds", rounds)):

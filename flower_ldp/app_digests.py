@@ -1,15 +1,13 @@
-"""What an owner pins: a Flower app bundle (FAB) by its bytes, and the environment that it runs in.
+"""Digests of a Flower app bundle (FAB) and of the environment that it runs in, for allowlists.
 
-A bundle is read here as bytes: nothing of it is unpacked to disk, imported or run. Flower's
-installation checks the files that the bundle's own list names, and takes others as well; a name
-that stands twice is one file or the other, by who reads it. A sound bundle has each name once, all
-of them on the list with the right digests, none that leads out of its folder, and none of a
-compiled file: Python would run that in the place of the source that its owner reads.
+A bundle is read as bytes: nothing is unpacked to disk, imported or run. Flower installs also files
+that the bundle's own list does not name, and a name that stands twice depends on the reader. A
+sound bundle has each name once, all of them on the list with the right digests, none outside of its
+folder, and no compiled file, which Python would run in place of the source.
 
-The environment is one digest of the interpreter and of the distributions' lists. A wheel's
-``RECORD`` holds the digest of each file as it was installed. Not held: what was changed after that,
-files of no distribution (``.pth``, ``sitecustomize``), sources of an editable installation, and
-what is not Python (libraries of the system, drivers).
+The environment is one digest of the interpreter and of the distributions' ``RECORD`` files, which
+hold the digests of all installed files. It does not cover later changes, files of no distribution
+(``.pth``, ``sitecustomize``), editable sources, and system libraries and drivers.
 """
 
 import json
@@ -42,7 +40,7 @@ _PREFIX = "sha256:"
 
 
 class BundleError(LdpError):
-    """A bundle is none, or not a sound one."""
+    """Bytes are no bundle, or not a sound one."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Bundle:
     digest : str
         ``sha256:`` and the SHA-256 of its bytes.
     app : str
-        Publisher and name, as ``publisher/name``.
+        ``publisher/name``.
     version : str
         Of the app.
     files : mapping of str to str
@@ -68,23 +66,12 @@ class Bundle:
 
 
 def digest_of(content: bytes) -> str:
-    """Return the digest by which a bundle is pinned."""
+    """Return the digest of a bundle for a policy."""
     return _PREFIX + sha256(content).hexdigest()
 
 
 def read_bundle(content: bytes) -> Bundle:
-    """Read a bundle without unpacking it to disk.
-
-    Parameters
-    ----------
-    content : bytes
-        As it travels.
-
-    Raises
-    ------
-    BundleError
-        If it is no sound bundle.
-    """
+    """Read a bundle's bytes without unpacking it to disk; BundleError if it is not sound."""
     if len(content) > MOST_PACKED:
         raise BundleError(f"the bundle has more than {MOST_PACKED:,} bytes")
     try:
@@ -104,19 +91,14 @@ def read_bundle(content: bytes) -> Bundle:
 
 
 def bundle_of(path: Path) -> bytes:
-    """Return a bundle's bytes: those of a file, or what Flower makes of an app's folder.
+    """Return a bundle's bytes: those of a file, or those that Flower builds from an app's folder.
 
     The same folder gives the same bytes under the same release of Flower, tomli-w and zlib.
-
-    Parameters
-    ----------
-    path : Path
-        A bundle (``.fab``), or a folder with a ``pyproject.toml``.
 
     Raises
     ------
     BundleError
-        If there is no such thing, or Flower takes it for no app.
+        If the path is neither, or Flower refuses the folder.
     """
     try:
         if not path.is_dir():
@@ -132,13 +114,7 @@ def bundle_of(path: Path) -> bytes:
 
 
 def differences(one: Bundle, other: Bundle) -> dict[str, list[str]]:
-    """Return the files that only one of two bundles has, and those that differ.
-
-    Returns
-    -------
-    dict of str to list of str
-        By ``only in the first``, ``only in the second`` and ``differs``, each sorted.
-    """
+    """Return sorted files ``only in the first``, ``only in the second`` and ``differs``."""
     both = one.files.keys() & other.files.keys()
     return {
         "only in the first": sorted(one.files.keys() - both),
@@ -148,7 +124,7 @@ def differences(one: Bundle, other: Bundle) -> dict[str, list[str]]:
 
 
 def _files(archive: zipfile.ZipFile) -> dict[str, bytes]:
-    """Return the files by their paths; none leads elsewhere, none stands twice."""
+    """Return the files by their paths; each is inside the folder and stands once."""
     members = archive.infolist()
     if sum(one.file_size for one in members) > MOST_UNPACKED:
         raise BundleError(f"the bundle unpacks to more than {MOST_UNPACKED:,} bytes")
@@ -191,7 +167,7 @@ def _listed(content: bytes | None) -> dict[str, str]:
 
 
 def _named(content: bytes | None) -> tuple[str, str]:
-    """Return publisher and name, and version: Flower makes a folder's name of them."""
+    """Return publisher and name, and version, which become a folder's name."""
     if content is None:
         raise BundleError(f"the bundle has no {_CONFIG}")
     config: dict[str, Any] = tomllib.loads(content.decode())
@@ -205,15 +181,15 @@ def _named(content: bytes | None) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Environment:
-    """An interpreter and what is installed for it.
+    """An interpreter and its installed distributions.
 
     Parameters
     ----------
     python : str
         Its implementation, release, build and machine.
     installed : tuple of (str, str, str)
-        Name, version and SHA-256 of the ``RECORD`` of each distribution, sorted; where there is no
-        ``RECORD``, an empty text.
+        Name, version and SHA-256 of the ``RECORD`` of each distribution, sorted; "" without
+        ``RECORD``.
     """
 
     python: str
@@ -221,18 +197,12 @@ class Environment:
 
     @property
     def digest(self) -> str:
-        """The value that an owner pins."""
+        """The value for a policy."""
         return digest_of(json.dumps([self.python, self.installed]).encode())
 
 
 def this_environment(found: Iterable[Distribution] | None = None) -> Environment:
-    """Return the environment of this process's interpreter.
-
-    Parameters
-    ----------
-    found : iterable of Distribution, optional
-        What is installed: by default what this interpreter finds.
-    """
+    """Return the environment of this interpreter; ``found`` replaces its distributions."""
     rows = {_row(one) for one in (distributions() if found is None else found)}
     python = (sys.implementation.name, sys.version, platform.machine())
     return Environment(" ".join(python), tuple(sorted(rows)))

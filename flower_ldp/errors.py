@@ -1,15 +1,12 @@
 """The package's own exceptions.
 
-Everything here may carry private detail in its text, because it is raised on
-the client: :class:`~flower_ldp.clients.LdpMod` logs the text locally and lets
-only a constant code leave.
-What a text quotes may come from the other side and be of any length: :func:`quoted` shows its
-beginning, and every text is cut.
+Texts may carry private detail: they are raised on the client, and
+:class:`~flower_ldp.clients.LdpMod` logs them locally and sends a constant code alone. Quoted values
+may come from the other side and be of any length: :func:`quoted` shows their beginning, and every
+text is cut.
 
-A log line may fail too: a handler that the app or its libraries added to Python's loggers may
-raise. What is logged after the app was called depends on private data, so a line that cannot be
-written must not become an error: it would leave the gate, and Flower sends its text. So the gate
-logs by :func:`say`.
+A handler of Python's loggers may raise. A log line after the app was called depends on private
+data, so its failure must not become an error that leaves the gate. The gate logs by :func:`say`.
 """
 
 import logging
@@ -27,15 +24,7 @@ _MOST_QUOTED = 80
 
 @contextmanager
 def needed(what: str, extra: str) -> Iterator[None]:
-    """Say which extra of this package brings what an import misses.
-
-    Parameters
-    ----------
-    what : str
-        What is needed for what, as "an audit needs scipy".
-    extra : str
-        Name of the extra.
-    """
+    """Return the sentence that names the extra of this package with a missing import."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -46,35 +35,28 @@ def needed(what: str, extra: str) -> Iterator[None]:
 
 
 def cut(text: str, most: int = MOST_TEXT) -> str:
-    """Return a text, or its beginning and how long it is."""
+    """Return a text, or its beginning and its length."""
     if len(text) <= most:
         return text
     return f"{text[:most]}... ({len(text):,} characters)"
 
 
 def one_line(text: str, most: int) -> str:
-    """Return a text that somebody else wrote in one line, or its first characters."""
+    """Return a foreign text in one line, or its beginning."""
     text = "".join(c if c.isprintable() else " " for c in text[: most + 1])
     return text if len(text) <= most else f"{text[:most]}..."
 
 
 def quoted(value: object, most: int = _MOST_QUOTED) -> str:
-    """Return a value for an error's text: what ``repr`` says, or its beginning.
+    """Return a value's ``repr`` for an error's text, or its beginning, in bounded time.
 
-    The time it takes is bounded as well, whatever the value's size.
-
-    Parameters
-    ----------
-    value : object
-        Anything.
-    most : int
-        Characters that are shown of a text, bytes or another long representation.
+    ``most`` is the number of characters of a text, bytes or another long representation.
     """
     return cut(_Quoting(most).repr(value), 4 * most + 60)
 
 
 class _Quoting(reprlib.Repr):
-    """Looks at the beginning of texts and collections, and at few levels of them."""
+    """Reads the beginning of texts and collections, and few levels of them."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -119,7 +101,7 @@ class RefusalError(LdpError):
     Parameters
     ----------
     code : str
-        Constant that travels to the server, one of :mod:`flower_ldp.refusals`.
+        Constant that goes to the server, one of :mod:`flower_ldp.refusals`.
     detail : str
         Explanation for the client's own log; never sent.
     """
@@ -131,12 +113,12 @@ class RefusalError(LdpError):
 
 
 class BudgetExhausted(RefusalError):  # noqa: N818  # a decision, not a fault
-    """The release would cost more than a limit of the data owner's leaves.
+    """The release would exceed a limit of the data owner.
 
     Parameters
     ----------
     detail : str
-        What was spent, asked and allowed; for the client's own log.
+        The spent, requested and allowed amounts; for the client's own log.
     """
 
     def __init__(self, detail: str) -> None:
@@ -146,12 +128,12 @@ class BudgetExhausted(RefusalError):  # noqa: N818  # a decision, not a fault
 class LedgerError(LdpError):
     """The privacy ledger cannot be used; the text names the file and what to do.
 
-    Nothing was released, and nothing may be until it is put right.
+    Nothing is released until this is repaired.
     """
 
 
 class ReleaseError(LdpError):
-    """A reply could not be privatized: the app failed, or data are not those paid for."""
+    """A reply could not be privatized: the app failed, or the data are not those paid for."""
 
 
 class WireError(LdpError, ValueError):
@@ -162,7 +144,7 @@ class WireError(LdpError, ValueError):
     reason : str
         Short constant slug, such as ``"length"``; rejected replies are counted by it.
     detail : str
-        Explanation for the log; empty if the reason says it all.
+        Explanation for the log, or empty.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -177,17 +159,7 @@ def error_text(error: Exception) -> str:
 
 
 def say(log: logging.Logger, level: int, text: str, *values: object) -> None:
-    """Log a line, or leave it out where a handler fails: writing it decides nothing.
-
-    Parameters
-    ----------
-    log : Logger
-        Where to.
-    level : int
-        As ``logging.ERROR``.
-    text, *values
-        As :meth:`logging.Logger.log` has them.
-    """
+    """Log a line as :meth:`logging.Logger.log` does, but omit it where a handler fails."""
     try:
         log.log(level, text, *values, stacklevel=2)
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""What an answer is made of: facts, each stated once, for programs and for people."""
+"""Facts: the parts of an answer, each stated once, for programs and for people."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ class Fact:
     Parameters
     ----------
     key : str
-        In JSON; ``bytes_up.total`` is ``total`` in the object ``bytes_up``. Without one people
-        alone are told.
+        In JSON; ``bytes_up.total`` is ``total`` in the object ``bytes_up``. Without a key it is for
+        people alone.
     value : object
-        In JSON. None, under a key and without a text, is no fact to people.
+        In JSON. None, with a key and without a text, is not shown to people.
     label : str
-        What people read before it; without one it is for programs alone.
+        Text before the value; without it the fact is for programs alone.
     more : str
-        What people read after the value.
+        Text after the value.
     text : str
-        What people read in place of the value.
+        Text in place of the value.
     """
 
     key: str
@@ -36,17 +36,17 @@ class Fact:
 
 
 def note(label: str, text: str) -> Fact:
-    """Return what people alone are told."""
+    """Return a fact for people alone."""
     return Fact("", None, label, text=text)
 
 
 def keyed(of: str, **values: Any) -> list[Fact]:
-    """Return what programs alone are told, under keys in the object ``of``."""
+    """Return facts for programs alone, under keys in the object ``of``."""
     return [Fact(f"{of}.{name}", value) for name, value in values.items()]
 
 
 def beneath(facts: Iterable[Fact]) -> str:
-    """Return the facts that people are told, the values one beneath the other."""
+    """Return the facts for people, with aligned values."""
     told = [one for one in facts if one.label and (one.value is not None or one.text)]
     width = max((len(fact.label) for fact in told), default=0)
     return "\n".join(f"{fact.label:<{width}}  {fact}" for fact in told)
@@ -58,7 +58,7 @@ def number(value: float) -> str:
 
 
 def shown(value: object) -> str:
-    """Return a value for reading, no digit of it left out."""
+    """Return a value for reading, with all digits."""
     if isinstance(value, list | tuple):
         return ", ".join(map(shown, value)) or "-"
     if isinstance(value, dict):

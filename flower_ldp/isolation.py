@@ -1,18 +1,17 @@
 """Passes of a model that leave nothing behind for the next one.
 
-A pass reads one row and computes a model on it. Before each pass everything that an earlier pass
-could have changed is set anew:
+A pass computes a model on one row. Before each pass everything that an earlier pass could have
+changed is reset:
 
-- parameters and buffers are copies in freshly allocated memory. The attributes of the model's
-  modules are bound as they were, and plain containers among them (hooks too) are copies;
-- torch computes with one thread, with gradients, without autocast, with denormal numbers, in the
-  default dtype of the app, and warnings are ignored. Functions of TorchScript and ``torch.compile``
-  run without their optimizers, whose results change from call to call;
-- the generators of torch, numpy and ``random`` are seeded with fresh entropy of the operating
-  system, which is told to nobody.
+- parameters and buffers are copies in new memory; attributes of the model's modules are bound as
+  before, and plain containers among them (hooks too) are copies;
+- torch uses one thread, gradients, no autocast, denormal numbers and the app's default dtype;
+  warnings are ignored; TorchScript and ``torch.compile`` run without their optimizers, whose
+  results change from call to call;
+- the generators of torch, numpy and ``random`` get fresh entropy of the operating system.
 
-All of it is put back in the end. What an app keeps elsewhere, in closures or inside the objects
-that its attributes name, is not: see docs/dpsgd_release.md.
+At the end all of it is restored. State in closures, or inside objects that attributes name, is not
+covered: see docs/dpsgd_release.md.
 """
 
 from __future__ import annotations
@@ -80,13 +79,13 @@ _OF_THREAD: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Any], ...] = (
 
 
 class _OfProcess:
-    """What is of the process, as its generators: one thread at a time sets it and puts it back."""
+    """State of the process, as its generators: one thread at a time sets and restores it."""
 
     def __init__(self) -> None:
         self.forked()
 
     def forked(self) -> None:
-        """Begin anew: another thread may have held the lock while this process was forked."""
+        """Make a new lock: another thread may have held it during the fork."""
         self._lock = RLock()
         self._found: list[tuple[Any, ...]] = []
 
@@ -122,9 +121,9 @@ class IsolatedPasses:
     Parameters
     ----------
     model : Module
-        Its parameters, buffers and attributes are as they were when the context ends.
+        Restored when the context ends.
     *others : object
-        Modules among these, such as a loss, are set anew with it.
+        Modules among these, such as a loss, are reset with it.
     """
 
     def __init__(self, model: nn.Module, *others: object) -> None:

@@ -16,7 +16,7 @@ from flower_ldp.errors import quoted
 
 @dataclass(frozen=True)
 class Bounded:
-    """An interval in which a number lies.
+    """An interval of numbers.
 
     Parameters
     ----------
@@ -53,10 +53,7 @@ def check_in(
 
 
 def check_fields(record: Any) -> None:
-    """Raise ValueError unless all fields of a dataclass are in their intervals.
-
-    A field that may be None is checked where it is not.
-    """
+    """Raise ValueError unless all fields of a dataclass are in their intervals, or None."""
     for name, bounded, kinds in bounded_fields(type(record)):  # type: ignore[arg-type]
         value = getattr(record, name)
         if value is not None or type(None) not in kinds:
@@ -64,26 +61,14 @@ def check_fields(record: Any) -> None:
 
 
 class Checked:
-    """Base of dataclasses all of whose fields are checked when one is made."""
+    """Base of dataclasses that check all fields when one is made."""
 
     def __post_init__(self) -> None:
         check_fields(self)
 
 
 def must_be(name: str, value: object, kind: type[Any] | tuple[type[Any], ...], write: str) -> None:
-    """Raise TypeError unless an argument is of its type.
-
-    Parameters
-    ----------
-    name : str
-        The argument's.
-    value : object
-        What was given.
-    kind : type or tuple of type
-        What it must be an instance of.
-    write : str
-        An example of what to write.
-    """
+    """Raise TypeError unless an argument is of its type; ``write`` is an example for the error."""
     if isinstance(value, kind):
         return
     given = f"the class {value.__name__}" if isinstance(value, type) else repr(value)[:100]
@@ -92,7 +77,7 @@ def must_be(name: str, value: object, kind: type[Any] | tuple[type[Any], ...], w
 
 @cache
 def bounded_fields(kind: type[Any]) -> tuple[tuple[str, Bounded, tuple[Any, ...]], ...]:
-    """Return name, interval and types of each field of a dataclass that has an interval."""
+    """Return name, interval and types of each field with an interval."""
     hints, found = get_type_hints(kind, include_extras=True), []
     for one in fields(kind):
         declared, *marks = get_args(hints[one.name]) or (None,)
@@ -125,14 +110,14 @@ def least(enough: Callable[[float], bool], low: float, high: float, precision: f
 def halved(
     enough: Callable[[float], bool], low: float, high: float, precision: float
 ) -> tuple[float, float]:
-    """Return what is not enough and what is, at most the part ``precision`` apart.
+    """Return a number that is not enough and one that is, at most the part ``precision`` apart.
 
     Parameters
     ----------
     enough : callable
-        Once a number is enough, all greater ones are.
+        Monotone: once a number is enough, all greater ones are.
     low, high : float
-        What is not enough or need not be exceeded, and what is enough.
+        ``high`` is enough; ``low`` is not, or bounds the search.
     precision : float
         Relative to the larger magnitude of the two.
     """

@@ -1,14 +1,13 @@
-"""The currency of the package: privacy events, their units and their sum.
+"""Privacy events, their units and their sum.
 
-An event says that a mechanism with a stated guarantee ran ``count`` times on data of
-one unit. Pure composition (Dwork and Roth 2014, Theorem 3.14): the epsilons of releases
-about the same unit add up.
+An event says that a mechanism with a stated guarantee ran ``count`` times on data of one unit. The
+epsilons of releases about the same unit add up (Dwork and Roth 2014, Theorem 3.14).
 
-**Units are nested.** Two data sets that differ in one label differ in one example, and two
-that differ in one example are two data sets of one client. So a guarantee for a client holds
-for each of its examples, and one for an example for its label: what was spent about a coarser
-unit counts towards every finer one. The other way round nothing holds: a guarantee for an
-example bounds nothing about the client, and there is then no figure for it, not zero.
+**Units are nested.** Two data sets that differ in one label differ in one example, and two that
+differ in one example are two data sets of one client. A guarantee for a client therefore holds for
+each of its examples, and one for an example for its label: costs of a coarser unit count towards
+every finer one. The reverse does not hold: a guarantee for an example gives no figure for the
+client, not even zero.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ CONDITIONAL_SUFFIX = ":conditional"
 
 
 class Unit(str, Enum):
-    """Whose change the guarantee hides: the neighbouring relation, always replace-one."""
+    """The neighbouring relation of a guarantee, always replace-one."""
 
     CLIENT = "client"
     """All data of one client, replaced by any other data."""
@@ -39,12 +38,12 @@ class Unit(str, Enum):
 
     @property
     def relation(self) -> str:
-        """The neighbouring relation in words; no other relation than replace-one occurs."""
+        """The neighbouring relation in words."""
         return f"replace-one {self.value}"
 
     @property
     def within(self) -> tuple[Unit, ...]:
-        """The unit and all finer ones: what a guarantee about it holds for."""
+        """The unit and all finer ones, for which its guarantees hold."""
         units = tuple(Unit)
         return units[units.index(self) :]
 
@@ -62,7 +61,7 @@ class PrivacyEvent(Checked):
     delta : float
         Per release and per unit, in [0, 1).
     unit : Unit
-        What two neighbouring inputs differ in.
+        The difference of two neighbouring inputs.
     count : int
         Number of releases.
     """
@@ -75,12 +74,12 @@ class PrivacyEvent(Checked):
 
     @property
     def relation(self) -> str:
-        """The neighbouring relation of the guarantee, which its unit decides."""
+        """The neighbouring relation of the guarantee."""
         return self.unit.relation
 
     @property
     def is_conditional(self) -> bool:
-        """Whether the guarantee holds under a condition only, which the mechanism's name says."""
+        """Whether the guarantee holds under a condition only, by the mechanism's name."""
         return self.mechanism.endswith(CONDITIONAL_SUFFIX)
 
 
@@ -91,7 +90,7 @@ class PrivacySpent:
     Parameters
     ----------
     unit : Unit
-        What the guarantee hides a change of.
+        The protected unit.
     epsilon, delta : float
         Totals per unit.
     """
@@ -106,7 +105,7 @@ class PrivacySpent:
 
 
 def as_fraction(value: float) -> Fraction:
-    """Return the decimal that ``value`` prints as, exactly: 0.15 is 15/100 and no binary number."""
+    """Return the decimal that ``value`` prints as, exactly: 0.15 is 15/100."""
     return Fraction(repr(float(value)))
 
 
@@ -124,7 +123,7 @@ def rounded_up(value: float, digits: int) -> float:
 
 
 def at_least(value: float, digits: int = 6) -> str:
-    """Return a bound in a few digits, rounded up: what is printed is a bound too."""
+    """Return a bound in a few digits, rounded up."""
     if not math.isfinite(value):
         return f"{value:g}"
     # The last digits of a double are its roundings: 0.1 + 0.2 is 0.3, not 0.300001.
@@ -132,24 +131,21 @@ def at_least(value: float, digits: int = 6) -> str:
 
 
 def compose(events: Iterable[PrivacyEvent]) -> dict[Unit, PrivacySpent]:
-    """Add up all that a unit's releases cost it, those about coarser units included.
+    """Add up all costs of each unit, those of coarser units included.
 
-    Conditional claims are in no total: what holds under a condition bounds nothing without it.
-    Sums are correctly rounded (``math.fsum``), so a thousand releases of 0.1 cost 100.
+    Conditional claims are in no total. Sums are correctly rounded (``math.fsum``), so a thousand
+    releases of 0.1 cost 100.
 
     Returns
     -------
     dict of Unit to PrivacySpent
-        Only units for which something was promised: for others there is no bound.
+        Units without a guarantee are missing: for them there is no bound.
     """
     return _sums((unit, event) for event in events for unit in event.unit.within)
 
 
 def compose_directly(events: Iterable[PrivacyEvent]) -> dict[Unit, PrivacySpent]:
-    """Add up the events of each unit by themselves; what a unit costs in all is more.
-
-    See :func:`compose`, which this is a part of.
-    """
+    """Add up the events of each unit alone, without coarser units."""
     return _sums((event.unit, event) for event in events)
 
 
@@ -171,14 +167,14 @@ def _sums(claims: Iterable[tuple[Unit, PrivacyEvent]]) -> dict[Unit, PrivacySpen
 
 @dataclass(frozen=True)
 class Unbounded:
-    """How many releases a unit's total says nothing about.
+    """Numbers of releases that a unit's total does not cover.
 
     Parameters
     ----------
     silent : int
-        Releases that promise nothing for the unit, because they are about a finer one.
+        Releases about a finer unit.
     conditional : int
-        Releases whose promise holds under a condition only.
+        Releases whose guarantee holds under a condition only.
     """
 
     silent: int = 0
@@ -211,13 +207,12 @@ def unbounded(events: Iterable[PrivacyEvent], unit: Unit) -> Unbounded:
 
 
 def meaning(spent: PrivacySpent) -> str:
-    """Say in plain words what a total is worth.
+    """Return in plain words what a total guarantees.
 
-    Pure epsilon bounds how far one unit's reports can move an observer's belief: the odds
-    of any two values of its data change by a factor of at most e^epsilon. With a delta no odds
-    are bounded, only the probability of each event: by e^epsilon times that under any other
-    value, plus delta. The lines drawn between the sentences are a convention (1 and 10), the
-    factors are the theorem, rounded up.
+    Pure epsilon bounds the change of an observer's belief: the odds of any two values of a unit's
+    data change by a factor of at most e^epsilon. With a delta only the probability of each event is
+    bounded: by e^epsilon times that under any other value, plus delta. The limits between the
+    sentences (1 and 10) are a convention; the factors are rounded up.
     """
     unit = f"{'an' if spent.unit is Unit.EXAMPLE else 'a'} {spent.unit.value}"
     what, plus = f"Odds about {unit}'s data change", ""

@@ -1,9 +1,8 @@
-"""Every code that a gate or a party answers with instead of a report: each stands here, once.
+"""Every code that a gate or a party answers with instead of a report.
 
-A code is all that the server learns, so it must not depend on private data. Its row says whether it
-leaves before the message is charged, and what who runs the server may do. The text that
-explains one refusal stays in the client's log (:class:`~flower_ldp.errors.RefusalError`).
-``docs/wire.md`` has the same rows.
+A code is all that the server learns, so it must not depend on private data. The explanation of one
+refusal stays in the client's log (:class:`~flower_ldp.errors.RefusalError`). ``docs/wire.md`` has
+the same rows.
 """
 
 from collections.abc import Mapping
@@ -39,21 +38,21 @@ Stage = Literal["before", "after", "either"]
 
 @dataclass(frozen=True)
 class Refusal:
-    """What one code says.
+    """The meaning of one code.
 
     Parameters
     ----------
     code : str
-        Constant that travels to the server.
+        Constant that goes to the server.
     stage : {"before", "after", "either"}
-        Where it leaves. Only a message that was refused before the charge may be left out of the
-        server's account of what the clients spent.
+        Whether it leaves before the charge. Only those before it may be omitted from the server's
+        account of the clients' spending.
     meaning : str
         Why there is no report.
     remedy : str
-        What who runs the server may do.
+        What the server's operator may do.
     party : bool
-        Whether feature parties of split learning alone answer so, before their gate.
+        Whether it is for feature parties of split learning alone, before their gate.
     """
 
     code: str
@@ -150,8 +149,5 @@ HINTS: Mapping[str, str] = MappingProxyType(
 
 
 def is_code(reason: str) -> bool:
-    """Return whether the reason of an error is of this package, as a known code and what follows.
-
-    A later version may have codes that are not in the table.
-    """
+    """Return whether an error's reason is this package's, also of a later version."""
     return reason.startswith(_PREFIX)

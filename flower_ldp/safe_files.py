@@ -1,13 +1,12 @@
-"""Files that are whole at every moment, and who else could change what lies on the way to one.
+"""Files that are replaced as a whole, and who else could change them.
 
-A file is written under another name in its folder, brought to disk, and only then given its own.
-Whoever opens that name sees the old file or the new one, never a part. A name is on disk once its
-folder is. A process that is killed in between leaves ``.NAME.*.new`` behind, which nobody reads.
+A file is written under another name in its folder, synchronized, and then renamed. Whoever opens it
+sees the old file or the new one, never a part. A process that is killed in between leaves
+``.NAME.*.new``, which nobody reads.
 
-**The way to a file.** Each step is taken within the folder before (``openat``), and no link is
-followed that was not shown first. What is judged is therefore what is used, whatever is renamed or
-linked meanwhile. The file itself is looked at and not opened. Windows has no such descriptors and
-bits.
+**The way to a file.** Each step is taken within the folder before (``openat``), and links are
+followed explicitly. What is checked is therefore what is used, despite concurrent renames. The file
+itself is not opened. Windows has no such descriptors and bits.
 """
 
 import errno
@@ -35,16 +34,16 @@ _FOLDER |= getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 def replacing(
     path: Path, *, mode: int = 0o666, keep: Path | None = None
 ) -> AbstractContextManager[BinaryIO]:
-    """Write a file that takes the place of another when the block ends without an error.
+    """Write a file that replaces another when the block ends without an error.
 
     Parameters
     ----------
     path : Path
-        Of the file; its folder exists. A link is replaced, and what it leads to stays.
+        Of the file; its folder exists. A link is replaced, and its target stays.
     mode : int
         Of the new file, less the process's umask.
     keep : Path, optional
-        In the same folder: the old file gets this name once the new one is complete.
+        In the same folder: a name for the old file once the new one is complete.
 
     Yields
     ------
@@ -54,27 +53,15 @@ def replacing(
     Raises
     ------
     OSError
-        If it cannot be written. The old file is then as it was, but perhaps under ``keep``.
+        If it cannot be written. The old file is then unchanged, but perhaps under ``keep``.
     """
     return _beside(path, mode, lambda new: give_name(new, path, keep=keep))
 
 
 def give_name(new: Path, path: Path, *, keep: Path | None = None) -> None:
-    """Have a file that is complete and on disk take the place of another in its folder.
+    """Rename a complete, synchronized file over another, which may get the name ``keep``.
 
-    Parameters
-    ----------
-    new : Path
-        Of the complete file.
-    path : Path
-        The name that it gets.
-    keep : Path, optional
-        What had that name gets this one first.
-
-    Raises
-    ------
-    OSError
-        If it cannot be renamed. The old file is then there, but perhaps under ``keep``.
+    On OSError the old file is there, but perhaps under ``keep``.
     """
     if keep is not None:
         os.replace(path, keep)
@@ -83,20 +70,7 @@ def give_name(new: Path, path: Path, *, keep: Path | None = None) -> None:
 
 
 def make_whole(path: Path, content: bytes) -> None:
-    """Make a file of this user alone with this content; one that is there stays.
-
-    Parameters
-    ----------
-    path : Path
-        Of the file; its folder exists.
-    content : bytes
-        All of it.
-
-    Raises
-    ------
-    OSError
-        If it cannot be made.
-    """
+    """Make a file with mode 0600 and this content, unless it exists."""
 
     def link(new: Path) -> None:
         with suppress(FileExistsError):  # a link is refused if the name is there
@@ -108,7 +82,7 @@ def make_whole(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have a folder's names on disk, where folders can be opened."""
+    """Synchronize a folder's names, where folders can be opened."""
     if sys.platform == "win32":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -120,10 +94,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def _beside(path: Path, mode: int, publish: Callable[[Path], None]) -> Iterator[BinaryIO]:
-    """Make a file beside ``path`` under a name that nobody else has; publish it once it is on disk.
-
-    The name is removed at the end.
-    """
+    """Make a file beside ``path``, synchronize it, publish it, and remove its own name."""
     new = path.with_name(f".{path.name}.{os.urandom(6).hex()}.new")
     handle = os.open(new, _FLAGS, mode)
     try:
@@ -138,7 +109,7 @@ def _beside(path: Path, mode: int, publish: Callable[[Path], None]) -> Iterator[
 
 
 def mine() -> tuple[int, ...]:
-    """Return the users who may change what this process relies on: itself and root."""
+    """Return the users who may change files of this process: itself and root."""
     if sys.platform == "win32":
         return (0,)
     return (0, os.geteuid())
@@ -152,16 +123,16 @@ def faults(
     Parameters
     ----------
     what : str
-        What a sentence calls it.
+        Its name in a sentence.
     status : os.stat_result
         Its own.
     own : tuple of int, optional
-        Who may own it: root and this user, if left out.
+        Who may own it; by default root and this user.
 
     Yields
     ------
     str, str
-        ``"owner"``, ``"others"``, or ``"group"`` if it is only the group; and a sentence.
+        ``"owner"``, ``"others"``, or ``"group"`` for the group alone; and a sentence.
     """
     if sys.platform == "win32":
         return
@@ -181,13 +152,13 @@ def faults(
 
 @lru_cache(maxsize=64)
 def warn_once(fault: str) -> None:
-    """Log what a simulation may do all the same, once for each text."""
+    """Log a fault that a simulation tolerates, once for each text."""
     logging.getLogger("flower_ldp").warning("simulation: %s", fault)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A folder, a link or, at last, a file on the way.
+    """A folder, a link or finally a file on the way.
 
     Parameters
     ----------
@@ -198,7 +169,7 @@ class Step:
     folder : int or None
         Descriptor of that folder, open until the next step; None for the root.
     status : os.stat_result
-        Of the folder that was opened, or of the link or file that was not.
+        Of the opened folder, or of the link or file, which is not opened.
     """
 
     path: str
@@ -211,7 +182,7 @@ class Step:
 
 
 def way(path: Path) -> Generator[Step]:
-    """Yield each step to what a path names; close the iterator if not all are taken.
+    """Yield each step to a path; close the iterator if not all are taken.
 
     Raises
     ------

@@ -1,18 +1,12 @@
 r"""Split (vertical) learning with torch: the cut layer, the server's half, its loss, and a party.
 
-The extra ``torch`` is needed here.
+Needs the extra ``torch``. **The cut layer** sends the randomized bits [h > 0] forward by the exact
+sampler of :class:`~flower_ldp.mechanisms.UnaryEncoding`. Backward it is the straight-through
+estimator (Hubara et al. 2016): the gradient passes where :math:`|h| \le 1` and is 0 elsewhere.
 
-**The cut layer** quantizes, randomizes, and lets the gradient through.
-
-Forward: bits [h > 0], each kept with probability :math:`e^{\epsilon/2}/(e^{\epsilon/2}+1)`, by
-the exact sampler of :class:`~flower_ldp.mechanisms.UnaryEncoding`, which also states what a
-release costs. Backward: the straight-through estimator (Hubara et al. 2016): the gradient
-passes unchanged where :math:`|h| \le 1` and is 0 elsewhere.
-
-**A party** keeps its bottom in a folder of its own between messages. Flower may handle each message
-in a new process, so the bottom and its optimizer live in a file, ``bottom.pt``, replaced as a whole
-after each step: it is the party's checkpoint too. The file of the step before stays beside it, for
-a run that has to go back by one.
+**A party** keeps its bottom and optimizer in a file, ``bottom.pt``, since Flower may handle each
+message in a new process. Each step replaces the file and keeps the one before, so that a run can go
+back by one.
 """
 
 import hashlib
@@ -50,19 +44,18 @@ _FILE, _PREVIOUS = "bottom.pt", "bottom.previous.pt"
 class EmbeddingDP(nn.Module):
     """Randomized one-bit embeddings with a straight-through gradient.
 
-    It has no parameters and no buffers, so it may be put into and taken out of a model
-    without a change to its state dict. Noise is drawn in evaluation mode too, with a fresh
-    key from the operating system at every call; ``torch.manual_seed`` has no hold on it.
+    It has no parameters or buffers, so a model's state dict does not change. Noise is drawn in
+    evaluation mode too, with a new key from the operating system at every call;
+    ``torch.manual_seed`` has no effect on it.
 
     Parameters
     ----------
     eps : float or None
-        The published label, in [0, 100]: epsilon of a one-hot row. A record of m free bits
-        costs ``m * eps / 2`` each time it is released. None quantizes only; 0 sends fair
-        coins.
+        The published label, in [0, 100]: epsilon of a one-hot row. A release of m free bits costs
+        ``m * eps / 2``. None quantizes only; 0 sends fair coins.
     one_hot : bool
-        Whether each record has exactly one positive entry; one that has not is made so, at a
-        uniform place.
+        Whether each record has exactly one positive entry; any other is replaced by a uniform
+        place.
 
     Raises
     ------
@@ -83,7 +76,7 @@ class EmbeddingDP(nn.Module):
         self.one_hot = one_hot
 
     def mechanism(self, bits: int) -> UnaryEncoding:
-        """Return the randomizer of embeddings of that length: its law and its price."""
+        """Return the randomizer of embeddings of that length."""
         return UnaryEncoding(self.eps, bits, self.one_hot)
 
     def forward(self, h: Tensor) -> Tensor:
@@ -92,7 +85,7 @@ class EmbeddingDP(nn.Module):
         Parameters
         ----------
         h : Tensor of floating point, shape (m,) or (n, m)
-            Never changed.
+            Not changed.
 
         Returns
         -------
@@ -102,9 +95,7 @@ class EmbeddingDP(nn.Module):
         Raises
         ------
         ValueError
-            If the shape is another, which is the model's and no fact about a record. An entry
-            that is NaN becomes a fair bit, and a record that is not one-hot where that was
-            promised one whose place is uniform.
+            If the shape is another, which the model alone decides. NaN becomes a fair bit instead.
         TypeError
             If ``h`` is not of floating point.
         """
@@ -137,18 +128,17 @@ class _StraightThrough(torch.autograd.Function):
 
 
 class TorchTop(Top):
-    """A top model over the parties' embeddings, laid side by side in the order of names.
+    """A top model over the parties' embeddings, concatenated in the order of names.
 
     Parameters
     ----------
     module : Module
-        From rows as wide as all embeddings together to one score for each class: shape
-        (records, classes), or (records, classes, labels of a record).
+        Maps rows as wide as all embeddings together to scores of shape (records, classes), or
+        (records, classes, labels of a record).
     optimizer : callable
         Makes the optimizer from the parameters.
     loss : callable
-        Of scores and labels, mean over records. :class:`ForwardCorrected` where the labels
-        were randomized.
+        Of scores and labels, mean over records. :class:`ForwardCorrected` for randomized labels.
     """
 
     def __init__(
@@ -166,7 +156,7 @@ class TorchTop(Top):
     def step(
         self, embeddings: Sequence[Rows], labels: NDArray[np.int64]
     ) -> tuple[float, list[Rows]]:
-        """Move the top by one block; return the loss before, and each party's gradient."""
+        """Train on one block; return the loss before, and each party's gradient."""
         inputs = [torch.tensor(rows, requires_grad=True) for rows in embeddings]
         self.module.train()
         loss = self._loss(self.module(torch.cat(inputs, 1)), torch.from_numpy(labels))
@@ -184,7 +174,7 @@ class TorchTop(Top):
         return np.asarray(self._scores(embeddings).argmax(1).numpy(), dtype=np.int64)
 
     def loss(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> float:
-        """Return the mean loss over all labels, in evaluation mode; the top learns nothing."""
+        """Return the mean loss over all labels, in evaluation mode."""
         with torch.no_grad():
             return float(self._loss(self._scores(embeddings), torch.from_numpy(labels)))
 
@@ -240,25 +230,24 @@ class TorchParty(Party):
     tables : RecordTables
         The ids.
     features : callable
-        Returns the features of a table, one row for each id in the order of the ids. It is
-        called when an embedding is computed, not before.
+        Returns the features of a table, one row for each id in order; called when an embedding is
+        computed.
     bottom : Module
-        Newly made; its weights are replaced by those in the folder, if there are any. It must
-        be deterministic: computing an embedding again gives the same (so no dropout).
+        Newly made; weights in the folder replace its own. It must be deterministic (no dropout).
     claim : BottomModelClaim
-        How its weights came to be. Where the claim is ``conditional`` it learns from the
-        gradients that the server sends; otherwise it is frozen.
+        How its weights were trained. A ``conditional`` bottom learns from the server's gradients;
+        any other is frozen.
     folder : path-like
         The party's own. Made if it is missing.
     optimizer : callable, optional
         Makes the optimizer from the parameters; for gradients from the server.
     train : callable, optional
         ``train(bottom, features, labels, loss)`` trains the bottom on labels that the server
-        randomized, with the loss that corrects for it. Under a ``dp`` claim it must be a
-        training that has the claimed epsilon and delta.
+        randomized, with the loss that corrects for it. Under a ``dp`` claim the training must have
+        the claimed epsilon and delta.
     save_every : int
-        Steps between writes of the folder. More than 1 only where one object handles all
-        messages; call :meth:`save` at the end.
+        Steps between writes of the folder. More than 1 only where one object handles all messages;
+        call :meth:`save` at the end.
 
     Raises
     ------
@@ -297,19 +286,13 @@ class TorchParty(Party):
             self.save()
 
     def earlier(self) -> tuple[str, ...]:
-        """Return the steps that the bottom can be put back to: those of the files."""
+        """Return the earlier steps that files hold."""
         files = (path for path in (self._path, self._previous) if path.exists())
         found = dict.fromkeys(str(_read(path)["last"]) for path in files)
         return tuple(step for step in found if step != self.step)
 
     def rewind(self, step: str) -> None:
-        """Put the bottom back to the step, if it is not there.
-
-        Raises
-        ------
-        ValueError
-            If the folder does not have it.
-        """
+        """Restore the bottom of a step, if it is at another; ValueError without its file."""
         if step == self.step:
             return
         for path in (self._path, self._previous):
@@ -322,9 +305,8 @@ class TorchParty(Party):
     def digest(self) -> str:
         """Return the SHA-256 of the bottom's weights: names, types, shapes and bytes.
 
-        Another one since a training on labels failed, and after each step, whether it moved the
-        bottom or not: who asks before and after must not see by the same report that nothing was
-        learned, whatever the steps are called.
+        It changes with each step and each failed training on labels, even if the weights stay:
+        equal reports must not show that nothing was learned.
         """
         weights = weights_digest(self.bottom.state_dict())
         if not (self._failed or self._way):
@@ -337,8 +319,8 @@ class TorchParty(Party):
         Raises
         ------
         ValueError
-            If the bottom is public, so frozen; no training was given; or it was trained on
-            other labels before, which under a claim ``dp`` would cost its epsilon again.
+            If the bottom is public, no training was given, or it was trained on other labels
+            before, which under a ``dp`` claim would cost its epsilon again.
         """
         if self.claim.kind == "public" or self._train is None:
             raise ValueError("this bottom takes no labels: it is public, or has no training")
@@ -380,7 +362,7 @@ class TorchParty(Party):
     def learn(
         self, table: str, rows: NDArray[np.int64], gradient: NDArray[np.float32], step: str
     ) -> None:
-        """Move the bottom: straight through the quantizer, clipped to ``|h| <= 1``.
+        """Train the bottom: straight through the quantizer, clipped to ``|h| <= 1``.
 
         Raises
         ------
@@ -403,7 +385,7 @@ class TorchParty(Party):
         self.skip(step)
 
     def skip(self, step: str) -> None:
-        """Stand at the step with the bottom as it is."""
+        """Advance to the step without training."""
         self.step = step
         self._way = hashlib.sha256(f"{self._way}|{step}".encode()).hexdigest()
         self._unsaved += 1
@@ -411,10 +393,7 @@ class TorchParty(Party):
             self.save()
 
     def save(self) -> None:
-        """Write the bottom to the folder: the old file stays until the new one is complete.
-
-        After a step it stays as the file of the step before.
-        """
+        """Write the bottom to the folder; after a step the old file stays beside it."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         state = {
             "kind": self.claim.kind,
@@ -458,7 +437,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def weights_digest(state: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of a state dict, hexadecimal: the same on every machine."""
+    """Return the SHA-256 of a state dict, hexadecimal, the same on every machine."""
     found = hashlib.sha256()
     for name in sorted(state):
         tensor = state[name].detach().cpu().contiguous()

@@ -1,10 +1,9 @@
-"""Strict YAML files: what the configuration and the policy share.
+"""Strict YAML files, for configuration and policy.
 
-A file is read into one frozen model. Unknown fields, fields given twice, wrong types and
-values outside their intervals are errors that name the file, the line and the field, all
-of them at once. So is what YAML 1.1 reads otherwise than a person does: ``1:30`` is 90, ``010``
-is 8, a merge brings fields that stand elsewhere, and a line ends at characters that editors show
-as nothing.
+A file is read into one frozen model. Unknown fields, fields given twice, wrong types and values
+outside their intervals are errors with file, line and field, all of them at once. The same holds
+for YAML 1.1's surprises: ``1:30`` is 90, ``010`` is 8, a merge brings fields from elsewhere, and a
+line may end at invisible characters.
 """
 
 import re
@@ -40,7 +39,7 @@ _KEY = "[key]"  # pydantic's last step to the key, not the value, of a mapping
 
 
 class StrictLoader(yaml.SafeLoader):
-    """PyYAML's safe loader without what lets a short file grow: merges, and aliases without end."""
+    """PyYAML's safe loader without merges and unlimited aliases."""
 
     _aliases = 0
 
@@ -85,23 +84,23 @@ def interval(ends: str, kind: type[float] | type[int] = float) -> BeforeValidato
 
 
 def declared(kind: type[Any], field: str) -> BeforeValidator:
-    """Return the check of a field of a dataclass, by the interval that the dataclass declares."""
+    """Return the check of a field by the interval that a dataclass declares."""
     (found,) = [one for one in bounded_fields(kind) if one[0] == field]  # type: ignore[arg-type]
     _, bounded, kinds = found
     return interval(bounded.interval, int if int in kinds else float)
 
 
 def must_suit(use: str, kind: type[Any], values: Mapping[str, object], *at: str) -> None:
-    """Raise the error of a value that a dataclass does not take.
+    """Raise the error of values that a dataclass's intervals refuse.
 
     Parameters
     ----------
     use : str
-        What makes it necessary, as a file names it.
+        The field of the file that makes it necessary.
     kind : type
-        Declares intervals of its fields.
+        The dataclass.
     values : mapping of str to object
-        Names of fields in the file, in the order of the dataclass's, and what is given.
+        Values by their names in the file, in the order of the dataclass's fields.
     *at : str
         As in :func:`misfit`.
     """
@@ -112,14 +111,9 @@ def must_suit(use: str, kind: type[Any], values: Mapping[str, object], *at: str)
 
 
 def misfit(text: str, *at: str) -> PydanticCustomError:
-    """Return the error of a field that says what it must be.
+    """Return the error of a field, with a text such as "must be text".
 
-    Parameters
-    ----------
-    text : str
-        What goes on after the field's name, as "must be text".
-    *at : str
-        The way to the field from the value that is validated, where that is a section.
+    ``at`` is the way to the field from the validated value, where that is a section.
     """
     return PydanticCustomError("misfit", "{told}", {"told": text, "at": at})
 
@@ -131,11 +125,11 @@ class YamlFormat(Generic[SectionT]):
     Parameters
     ----------
     model : type
-        What a file of this kind holds.
+        The content of such a file.
     synonyms : mapping of str to str, optional
-        Other names of fields: a field given under two of its names is given twice.
+        Other names of fields: a field with two of its names is given twice.
     tagged : mapping of str to tuple of str, optional
-        Fields whose section is one of several kinds, and what ``kind`` may then be.
+        Fields whose section is one of several kinds, and the values of ``kind``.
     """
 
     model: type[SectionT]
@@ -145,23 +139,18 @@ class YamlFormat(Generic[SectionT]):
     def load(self, path: str | Path) -> SectionT:
         """Read a file.
 
-        Parameters
-        ----------
-        path : path-like
-            The file.
-
         Raises
         ------
         ConfigError
-            If the file cannot be read, is not YAML, or does not fit the model. The text
-            gives file, line and field of every error.
+            If the file cannot be read, is not YAML, or does not fit the model. The text gives file,
+            line and field of every error.
         """
         return self.parse(_text(Path(path)), source=str(Path(path)))
 
     def parse(
         self, text: str, *, source: str = "<text>", context: Mapping[str, object] | None = None
     ) -> SectionT:
-        """Parse the text of a file; see :meth:`load`. Validators are given the context."""
+        """Parse the text of a file; see :meth:`load`. ``context`` goes to validators."""
         data, root = _nodes(text, source)
         found = _misread(root, self.synonyms)
         try:
@@ -172,7 +161,7 @@ class YamlFormat(Generic[SectionT]):
         raise _config_error(source, sorted(found))
 
     def _explain(self, item: ErrorDetails, root: yaml.Node | None, text: str) -> tuple[int, str]:
-        """Return an error's line, and a sentence: the field, what is wanted, what is there."""
+        """Return an error's line, and a sentence: the field, the requirement, the value."""
         kind, location = item["type"], list(item["loc"])
         # A check across several fields names the one to blame itself, under "at".
         location += item.get("ctx", {}).get("at", ())
@@ -205,13 +194,7 @@ class YamlFormat(Generic[SectionT]):
 
 
 def section_names(path: str | Path) -> tuple[str, ...]:
-    """Return the names of a file's outermost fields, by which its kind is known.
-
-    Raises
-    ------
-    ConfigError
-        If the file cannot be read or is not YAML.
-    """
+    """Return the names of a file's outermost fields, which decide its kind."""
     data, _ = _nodes(_text(Path(path)), str(Path(path)))
     return tuple(map(str, data)) if isinstance(data, dict) else ()
 
@@ -223,7 +206,7 @@ def _text(path: Path) -> str:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn what a file's opening, reading and decoding raise into a ConfigError."""
+    """Turn errors of opening, reading and decoding a file into ConfigError."""
     try:
         yield
     except ConfigError:
@@ -235,7 +218,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def in_one_line(value: object) -> str:
-    """Return a value as YAML writes it in one line."""
+    """Return a value as YAML in one line."""
     line: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=2**30)
     return line.strip()
 
@@ -245,7 +228,7 @@ def _config_error(source: str, found: Iterable[Found]) -> ConfigError:
 
 
 def _nodes(text: str, source: str) -> tuple[object, yaml.Node | None]:
-    """Return what a text says, and where it says it."""
+    """Return a text's values and nodes."""
     hidden = [
         (
             text.count("\n", 0, found.start()) + 1,
@@ -280,15 +263,7 @@ def _find(node: yaml.Node | None, location: list[int | str]) -> tuple[int, yaml.
 
 
 def _misread(root: yaml.Node | None, synonyms: Mapping[str, str]) -> list[Found]:
-    """Return line and sentence of each field that YAML would not read as it is written.
-
-    Parameters
-    ----------
-    root : yaml.Node or None
-        The text, composed.
-    synonyms : mapping of str to str
-        Other names of fields: a field given under two of its names is given twice.
-    """
+    """Return line and sentence of each field that YAML would not read as written."""
     found: list[Found] = []
     waiting: list[tuple[str, yaml.Node]] = [] if root is None else [("the file", root)]
     visited: set[int] = set()
