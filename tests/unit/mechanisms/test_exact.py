@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -38,27 +39,19 @@ def convergents(epsilon: float, largest: int) -> list[tuple[int, int]]:
     return pairs
 
 
-@pytest.mark.parametrize(
-    ("value", "fraction"),
-    [(0.15, Fraction(3, 20)), (0.1, Fraction(1, 10)), (1e-30, Fraction(1, 10**30)), (7, 7)],
-)
-def test_parameters_are_the_decimals_that_they_print_as(value: float, fraction: Fraction) -> None:
-    assert as_fraction(value) == fraction
+def test_parameters_are_the_decimals_that_they_print_as() -> None:
+    values = [0.15, 0.1, 1e-30, 7]
+    exact = [Fraction(3, 20), Fraction(1, 10), Fraction(1, 10**30), 7]
+    assert [as_fraction(value) for value in values] == exact
     assert as_fraction(0.15) != Fraction(0.15)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_values_that_are_not_finite_have_no_fraction(value: float) -> None:
-    with pytest.raises(ValueError, match="Invalid literal"):
-        as_fraction(value)
-
-
-@pytest.mark.parametrize("bits", [0, 1, 10, 64, EXP_BITS, 1000])
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_lower_bound_is_below_by_less_than_two_units(epsilon: float, bits: int) -> None:
-    with mpmath.workdps(DIGITS):
-        true = power(epsilon) * mpmath.mpf(2) ** bits
-        assert exp_lower(epsilon, bits) <= true < exp_lower(epsilon, bits) + 2
+@pytest.mark.parametrize("epsilon", [0.0, 5e-324, 1e-300, 1e-40, *EPSILONS])
+def test_lower_bound_is_below_by_less_than_two_units(epsilon: float) -> None:
+    for bits in (0, 1, 10, 64, EXP_BITS, 1000, 1200):
+        with mpmath.workdps(DIGITS):
+            true = power(epsilon) * mpmath.mpf(2) ** bits
+            assert exp_lower(epsilon, bits) <= true < exp_lower(epsilon, bits) + 2
 
 
 @settings(deadline=None, derandomize=True, max_examples=120)
@@ -67,20 +60,6 @@ def test_lower_bound_holds_for_any_epsilon(epsilon: float, bits: int) -> None:
     with mpmath.workdps(DIGITS):
         true = power(epsilon) * mpmath.mpf(2) ** bits
         assert exp_lower(epsilon, bits) <= true < exp_lower(epsilon, bits) + 2
-
-
-@pytest.mark.parametrize("bits", [0, EXP_BITS, 1200])
-@pytest.mark.parametrize("epsilon", [0.0, 5e-324, 1e-300, 1e-40])
-def test_lower_bound_holds_for_tiny_epsilons(epsilon: float, bits: int) -> None:
-    with mpmath.workdps(DIGITS):
-        true = power(epsilon) * mpmath.mpf(2) ** bits
-        assert exp_lower(epsilon, bits) <= true < exp_lower(epsilon, bits) + 2
-
-
-@pytest.mark.parametrize("epsilon", [-1e-9, -1.0, math.nan])
-def test_lower_bound_domain(epsilon: float) -> None:
-    with pytest.raises(ValueError, match=rf"epsilon must be in \[0, inf\), got {epsilon}"):
-        exp_lower(epsilon)
 
 
 @settings(deadline=None, derandomize=True, max_examples=120)
@@ -115,27 +94,9 @@ def test_near_ties_are_decided_by_more_digits(epsilon: float) -> None:
         assert near >= 10
 
 
-@pytest.mark.parametrize("epsilon", [1e-300, 1e-6, 1.0, 100.0])
-@pytest.mark.parametrize(
-    ("a", "b", "expected"),
-    [
-        (0, 0, True),
-        (0, 1, False),
-        (0, -1, True),
-        (1, 0, True),
-        (-1, 0, False),
-        (1, -1, True),
-        (-1, 1, False),
-        (1, 1, True),
-        (-1, -1, False),
-    ],
-)
-def test_signs_and_zeros(epsilon: float, a: int, b: int, expected: bool) -> None:
-    assert exp_scaled_at_least(epsilon, a, b) is expected
-
-
-def test_at_epsilon_zero_it_compares_integers() -> None:
-    assert exp_scaled_at_least(0.0, 3, 3)
-    assert exp_scaled_at_least(0.0, -3, -3)
-    assert not exp_scaled_at_least(0.0, 2, 3)
-    assert not exp_scaled_at_least(0.0, 10**50, 10**50 + 1)
+@pytest.mark.parametrize("epsilon", [0.0, 1e-300, 1e-6, 1.0, 100.0])
+def test_signs_and_zeros(epsilon: float) -> None:
+    sizes = (0, 1, 2, 3, 10**50, 10**50 + 1)
+    for a, b in itertools.product([*sizes, *(-size for size in sizes)], repeat=2):
+        with mpmath.workdps(DIGITS):
+            assert exp_scaled_at_least(epsilon, a, b) == bool(a * power(epsilon) >= b)

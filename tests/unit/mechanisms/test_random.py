@@ -9,7 +9,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import RandomSource, uniform
 from tests.extras import extra
 
 mpmath = extra("mpmath")
@@ -54,15 +54,12 @@ def test_seeded_stream_is_aes_256_in_counter_mode() -> None:
     assert RandomSource.seeded(42).random_bytes(10_000) == stream
 
 
-def test_seeds_give_different_streams() -> None:
-    streams = {RandomSource.seeded(seed).random_bytes(32) for seed in range(-50, 50)}
-    assert len(streams) == 100
-
-
-def test_sources_of_the_operating_system_differ() -> None:
-    make: list[Callable[[], RandomSource]] = [RandomSource, RandomSource.from_os]
-    streams = {source().random_bytes(32) for source in make for _ in range(50)}
-    assert len(streams) == 100
+def test_every_seed_and_every_source_of_the_operating_system_differs() -> None:
+    sources = [RandomSource.seeded(seed) for seed in range(-50, 50)]
+    assert all(source.is_seeded for source in sources)
+    sources += [make() for make in (RandomSource, RandomSource.from_os) for _ in range(50)]
+    assert len({source.random_bytes(32) for source in sources}) == 200
+    assert not sources[-1].is_seeded
 
 
 def test_the_key_is_256_bits_of_operating_system_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,16 +87,11 @@ def test_numpys_global_seed_has_no_influence() -> None:
         np.random.set_state(state)  # noqa: NPY002
 
 
-def test_a_source_says_whether_it_is_seeded() -> None:
-    assert RandomSource.seeded(0).is_seeded
-    assert not RandomSource.from_os().is_seeded
-
-
 # One state, one holder.
 
 FORK = """
 import os, sys
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import RandomSource, uniform
 
 rng = RandomSource.from_os()
 rng.random_bytes(8)  # leaves a filled buffer behind
@@ -130,41 +122,28 @@ def test_after_a_fork_every_process_draws_its_own_bytes() -> None:
 
 
 @pytest.mark.parametrize("source", [RandomSource.from_os(), RandomSource.seeded(0)])
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_a_source_cannot_be_duplicated(
-    source: RandomSource, duplicate: Callable[[object], object]
-) -> None:
-    with pytest.raises(TypeError, match=r"cannot be (copied|pickled)"):
-        duplicate(source)
-
-
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_no_pickle_protocol_works(protocol: int) -> None:
-    with pytest.raises(TypeError, match="cannot be copied or pickled"):
-        pickle.dumps(RandomSource.from_os(), protocol)
-
-
-def test_a_source_has_no_room_for_more_state() -> None:
+def test_a_source_cannot_be_duplicated(source: RandomSource) -> None:
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be copied or pickled"):
+            duplicate(source)
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        with pytest.raises(TypeError, match="cannot be copied or pickled"):
+            pickle.dumps(source, protocol)
     with pytest.raises(AttributeError):
-        RandomSource.from_os().seed = 1  # type: ignore[attr-defined]
-
-
-# The buffer.
+        source.seed = 1  # type: ignore[attr-defined]
 
 
 @settings(deadline=None, derandomize=True)
-@given(st.lists(st.one_of(st.integers(0, 40), st.integers(4000, 9000)), max_size=20))
+@given(
+    st.lists(
+        st.integers(0, 40) | st.sampled_from([4095, 4096, 4097]) | st.integers(4000, 9000),
+        max_size=20,
+    )
+)
 def test_drawing_in_pieces_is_drawing_at_once(pieces: list[int]) -> None:
     rng = RandomSource.seeded(5)
     drawn = b"".join(rng.random_bytes(n) for n in pieces)
     assert drawn == RandomSource.seeded(5).random_bytes(sum(pieces))
-
-
-@pytest.mark.parametrize("first", [0, 1, 4095, 4096, 4097])
-def test_pieces_around_the_buffers_end(first: int) -> None:
-    rng = RandomSource.seeded(6)
-    whole = RandomSource.seeded(6).random_bytes(first + 4097 + 1)
-    assert rng.random_bytes(first) + rng.random_bytes(4097) + rng.random_bytes(1) == whole
 
 
 # Draws.
@@ -183,101 +162,69 @@ def test_bits_stay_in_range_and_reach_the_highest(n: int) -> None:
     rng = RandomSource.seeded(n)
     drawn = [rng.bits(n) for _ in range(200)]
     assert all(0 <= value < 1 << n for value in drawn)
-    assert n == 0 or any(value >> (n - 1) for value in drawn)
-    assert n == 0 or any(not value >> (n - 1) for value in drawn)
+    assert n == 0 or {value >> (n - 1) for value in drawn} == {0, 1}
 
 
-@pytest.mark.parametrize("cells", [1, 2, 3, 5, 17, 200, 256, 257])
-def test_below_is_uniform(cells: int) -> None:
-    rng = RandomSource.seeded(cells)
-    draws = [rng.below(cells) for _ in range(20_000)]
-    assert p_value(draws, cells) > FAILURE_RATE if cells > 1 else set(draws) == {0}
+# Of a range just above a power of two, half of all candidates are rejected.
+@pytest.mark.parametrize("high", [2, 3, 5, 9, 17, 200, 256, 257, 2**62 + 1, 2**63, 2**64 + 1])
+def test_integers_are_uniform_one_by_one_and_in_arrays(high: int) -> None:
+    rng, cells = RandomSource.seeded(high), min(high, 257)
+    drawn = [[rng.below(high) for _ in range(20_000)]]
+    if high <= 2**63:
+        array = rng.integers(high, 100_000)
+        assert (array.dtype, array.shape) == (np.int64, (100_000,))
+        drawn.append(array.tolist())
+    for values in drawn:
+        assert all(0 <= value < high for value in values)
+        assert p_value([value * cells // high for value in values], cells) > FAILURE_RATE
 
 
-def test_below_is_uniform_beyond_64_bits() -> None:
-    # Of a range just above a power of two, half of all candidates are rejected.
-    n = 2**64 + 1
-    rng = RandomSource.seeded(11)
-    draws = [rng.below(n) for _ in range(10_000)]
-    assert all(0 <= value < n for value in draws)
-    assert p_value([value * 50 // n for value in draws], 50) > FAILURE_RATE
-
-
-def test_below_reaches_both_ends_of_a_range_above_a_power_of_two() -> None:
-    rng = RandomSource.seeded(12)
-    assert {rng.below(2**3 + 1) for _ in range(1000)} == set(range(9))
-
-
-@pytest.mark.parametrize("cells", [2, 3, 5, 17, 200, 256, 257])
-def test_integers_are_uniform(cells: int) -> None:
-    drawn = RandomSource.seeded(cells).integers(cells, 100_000)
-    assert drawn.dtype == np.int64
-    assert drawn.shape == (100_000,)
-    assert p_value(drawn.tolist(), cells) > FAILURE_RATE
-
-
-@pytest.mark.parametrize("high", [3 * 2**61, 2**62 + 1, 2**63 - 1, 2**63])
-def test_integers_of_large_ranges_are_uniform(high: int) -> None:
-    drawn = RandomSource.seeded(13).integers(high, 20_000).tolist()
-    assert all(0 <= value < high for value in drawn)
-    assert p_value([value * 64 // high for value in drawn], 64) > FAILURE_RATE
-
-
-@pytest.mark.parametrize("high", [1, 2, 1000, 2**63])
-@pytest.mark.parametrize("size", [0, 1])
-def test_integers_have_the_asked_size(high: int, size: int) -> None:
-    drawn = RandomSource.seeded(14).integers(high, size)
-    assert drawn.shape == (size,)
-    assert drawn.dtype == np.int64
-    assert np.all((drawn >= 0) & (drawn.astype(object) < high))
-
-
-def test_a_range_of_one_is_zero() -> None:
+def test_a_range_of_one_is_zero_and_few_integers_are_as_many_as_asked_for() -> None:
     rng = RandomSource.seeded(15)
-    assert rng.below(1) == 0
+    assert (rng.below(1), rng.bits(0)) == (0, 0)
     assert rng.integers(1, 4).tolist() == [0, 0, 0, 0]
-    assert rng.bits(0) == 0
+    for high in (1, 2, 1000, 3 * 2**61, 2**63 - 1, 2**63):
+        for size in (0, 1):
+            drawn = rng.integers(high, size)
+            assert (drawn.dtype, drawn.shape) == (np.int64, (size,))
+            assert all(0 <= value < high for value in drawn.tolist())
 
 
-def test_signs_are_a_fair_coin() -> None:
+def test_signs_and_bytes_are_uniform() -> None:
     rng = RandomSource.seeded(16)
     draws = [rng.sign() for _ in range(20_000)]
     assert set(draws) == {-1, 1}
     assert p_value([(sign + 1) // 2 for sign in draws], 2) > FAILURE_RATE
+    assert p_value(rng.random_bytes(200_000), 256) > FAILURE_RATE
 
 
-def test_bytes_are_uniform() -> None:
-    assert p_value(RandomSource.seeded(17).random_bytes(200_000), 256) > FAILURE_RATE
+class ScriptedBytes(RandomSource):
+    """Hands out prepared bytes."""
+
+    def __init__(self, draws: list[int]) -> None:
+        super().__init__()
+        self._rest = np.array(draws, dtype="<u4").tobytes()
+
+    def random_bytes(self, n: int) -> bytes:
+        found, self._rest = self._rest[:n], self._rest[n:]
+        assert len(found) == n
+        return found
 
 
-# Domains.
+def test_uniform_is_exact_over_all_its_draws() -> None:
+    # 3 * 2^30 ends: of the 2^32 draws each end gets exactly one, 2^30 are refused. The
+    # surplus is 2^30: draw x gives 3x // 4, refused where 3x mod 4 (in units of 2^30) is 0.
+    found = uniform(3 * 2**30, 4, ScriptedBytes([0, 1, 4, 5, 6, 7]))
+    assert found.tolist() == [3 * 6 // 4, 0, 3 * 7 // 4, 3]
+    assert uniform(1, 3, RandomSource.seeded(0)).tolist() == [0, 0, 0]
+    assert uniform(5, 0, RandomSource.seeded(0)).shape == (0,)
+    assert uniform(2**32, 2, ScriptedBytes([0, 2**32 - 1])).tolist() == [0, 2**32 - 1]
 
 
-@pytest.mark.parametrize("n", [0, -1, -(2**70)])
-def test_below_domain(n: int) -> None:
-    with pytest.raises(ValueError, match=f"n must be positive, got {n}"):
-        RandomSource.seeded(0).below(n)
-
-
-@pytest.mark.parametrize("high", [0, -1, 2**63 + 1])
-def test_integers_domain(high: int) -> None:
-    with pytest.raises(ValueError, match=rf"high must be in \[1, 2\^63\], got {high}"):
-        RandomSource.seeded(0).integers(high, 1)
-
-
-@pytest.mark.parametrize("size", [-1, -100])
-def test_a_negative_size_is_refused(size: int) -> None:
-    rng = RandomSource.seeded(0)
-    with pytest.raises(ValueError, match=r"must be|negative"):
-        rng.words(size)
-    for high in (1, 5, 2**63):
-        with pytest.raises(ValueError, match=r"must be|negative"):
-            rng.integers(high, size)
-
-
-@pytest.mark.parametrize("n", [-1, -7, -8, -100])
-def test_a_negative_number_of_bytes_or_bits_is_refused(n: int) -> None:
-    with pytest.raises(ValueError, match=f"must be at least 0, got {n}"):
-        RandomSource.seeded(0).random_bytes(n)
-    with pytest.raises(ValueError, match="must be at least 0"):
-        RandomSource.seeded(0).bits(n)
+def test_uniform_with_an_end_for_each() -> None:
+    ends = np.tile([1, 2, 3, 2**31], 20_000)
+    found = uniform(ends, len(ends), RandomSource.seeded(3)).reshape(-1, 4)
+    assert (found[:, 0] == 0).all()
+    for column, end in zip(found.T[1:].tolist(), (2, 3, 2**31), strict=True):
+        cells = min(end, 100)
+        assert p_value([value * cells // end for value in column], cells) > FAILURE_RATE

@@ -1,0 +1,280 @@
+"""What the mechanisms refuse: parameters beyond the ends of their intervals, and no reports."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flower_ldp.mechanisms import (
+    BinaryResponse,
+    BottomModelClaim,
+    BoundedMean,
+    CodebookEmbedding,
+    CodebookResponse,
+    Codeword,
+    CodewordReport,
+    ExampleCounts,
+    ExampleMean,
+    Gaussian,
+    KaryResponse,
+    Laplace,
+    LaplacePlan,
+    MagRR,
+    RandomSource,
+    RRWithPrior,
+    Selection,
+    SignDS,
+    SubsetSelection,
+    Subspace,
+    UnaryEncoding,
+    best_accuracy,
+    project_to_simplex,
+)
+from flower_ldp.mechanisms.codebook import em_estimate, maximum_likelihood
+from flower_ldp.mechanisms.gaussian import gaussian_delta, gaussian_epsilon, largest_shift
+from flower_ldp.mechanisms.hadamard import MAX_ORDER, order_for
+from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
+from flower_ldp.mechanisms.laplace import check_simplex_rows
+from flower_ldp.mechanisms.random import ExactLookup, exp_lower
+from flower_ldp.privacy import as_fraction
+
+CODES = np.array([[0.9, 0.1], [0.5, 0.5], [0.1, 0.9]])
+BINARY, KARY, SUBSET = BinaryResponse(1.0), KaryResponse(1.0, 3), SubsetSelection(1.0, 3, 2)
+PRIOR, UNARY, CODE = RRWithPrior(1.0, 3), UnaryEncoding(1.0, 3), CodebookEmbedding(1.0, 3)
+CODEBOOK, CODEWORD, SIGNDS = CodebookResponse(CODES, 1.0), Codeword(1.0), SignDS(1.0, 0.2)
+GAUSSIAN, LAPLACE, MAGRR, SUBSPACE = Gaussian(1.0, 1e-5), Laplace(1.0, 3), MagRR(1.0), Subspace(4)
+BOUNDED, MEAN = BoundedMean(1.0, 0.0, 1.0), ExampleMean(1.0, 3)
+COUNTS, PLAN = ExampleCounts(1.0, (0.0, 1.0)), LaplacePlan(1.0)
+RNG = RandomSource.seeded(0)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "name", "interval", "values"),
+    [
+        (BINARY, "epsilon", "(0, 100]", [0.0, math.nextafter(100, 101), math.inf]),
+        (KARY, "epsilon", "(0, 100]", [0.0, 100.1]),
+        (KARY, "categories", "[2, 2^31]", [1, 2**31 + 1, 3.0]),
+        (SUBSET, "epsilon", "(0, 100]", [0.0, 100.1]),
+        (SUBSET, "categories", "[2, 62]", [1, 63, 3.0]),
+        (SUBSET, "size", "[0, 3)", [-1, 3, 2.0, True, None]),
+        (PRIOR, "epsilon", "(0, 100]", [0.0, 100.1]),
+        (PRIOR, "categories", "[2, 2^20]", [1, 2**20 + 1]),
+        (UNARY, "epsilon", "[0, 100]", [-1e-9, 100.1]),
+        (UNARY, "bits", "[1, 1048576]", [0, 2**20 + 1, 4.0]),
+        (CODE, "epsilon", "(0, 100]", [0.0, 100.1]),
+        (CODE, "codes", "[2, 65536]", [1, 2**16 + 1]),
+        (CODEBOOK, "epsilon", "(0, 100]", [0.0, 100.1]),
+        (CODEBOOK, "rows", "[1, inf)", [0]),
+        (CODEWORD, "epsilon", "[1e-12, 100]", [1e-13, 0.0, 100.1]),
+        (CODEWORD, "favoured", "[0, 2^24]", [-1, 2**24 + 1]),
+        (CODEWORD, "rotations", "[1, 4096]", [0, 4097]),
+        (CODEWORD, "seed", "[0, 2^63)", [-1, 2**63]),
+        (CODEWORD, "blocks", "[1, 65536]", [0, 65_537, 2.0]),
+        (SIGNDS, "epsilon", "(0, 100]", [0.0, 100.1]),
+        (SIGNDS, "k", "(0, 0.25]", [0.0, 0.2501]),
+        (SIGNDS, "threshold_ratio", "[0.5, 1]", [0.49, 1.01]),
+        (SIGNDS, "dim_out", "[0, 4096]", [-1, 4097, 2.5]),
+        (GAUSSIAN, "epsilon", "[0.001, 100]", [0.0, 9e-4, 100.1]),
+        (GAUSSIAN, "delta", "[1e-18, 0.5]", [0.0, 9e-19, 0.6]),
+        (GAUSSIAN, "clip_norm", "[1e-30, 1e+30]", [0.0, 9e-31, 1.1e30]),
+        (LAPLACE, "epsilon", "[1e-6, 1e6]", [0.0, 9e-7, 2e6]),
+        (LAPLACE, "classes", "[2, 2^20]", [1, 2**20 + 1]),
+        (LAPLACE, "rows", "[1, inf)", [0]),
+        (LAPLACE, "grid_bits", "[0, 40]", [-1, 41]),
+        (MAGRR, "epsilon", "(0, 100]", [0.0, 100.1]),
+        (MAGRR, "initial_estimate", "[1e-30, 1e+30]", [9.9e-31, 1.1e30]),
+        (MAGRR, "significance", "[0, inf)", [-0.1, math.inf]),
+        (MAGRR, "regrow_after", "[0, inf)", [-1]),
+        (SUBSPACE, "dimension", "[1, 4194304]", [0, 2**22 + 1, 2.0]),
+        (SUBSPACE, "seed", "[0, 2^63)", [-1, 2**63, "1"]),
+        (BOUNDED, "epsilon", "[1e-6, 1e6]", [0.0]),
+        (BOUNDED, "grid_bits", "[0, 40]", [-1, 41]),
+        (MEAN, "epsilon", "[1e-6, 1e6]", [0.0]),
+        (MEAN, "examples", "[1, 10^12]", [0, 1.5]),
+        (MEAN, "steps", "[1, 2^20]", [0, 2**20 + 1]),
+        (COUNTS, "epsilon", "[1e-6, 1e6]", [0.0]),
+        (COUNTS, "steps", "[1, 2^16]", [0, 2**16 + 1, 2.0]),
+        (PLAN, "epsilon", "(0, inf)", [0.0, math.inf]),
+    ],
+)
+def test_parameters_end_where_their_intervals_do(
+    mechanism: Any, name: str, interval: str, values: list[object]
+) -> None:
+    for value in values:
+        text = f"{re.escape(interval)}, got {re.escape(repr(value))}"
+        with pytest.raises(ValueError, match=f"^{name} must be (an integer )?in {text}$"):
+            replace(mechanism, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("call", "values", "text"),
+    [
+        (BinaryResponse, (math.nan,), "epsilon must be in"),
+        (CodebookResponse, (CODES[:1], 1.0), "at least 2 rows"),
+        (CodebookResponse, (CODES[[0, 0]], 1.0), "all different"),
+        (CodebookResponse, (CODES * 2, 1.0), "add up"),
+        (Laplace, (90.0, 3, 1, 0), "grid_bits must keep"),
+        (Laplace, (1e-6, 3, 1, 40), "grid_bits must keep"),
+        (BoundedMean, (90.0, 0.0, 1.0, 0), "grid_bits must keep"),
+        (BoundedMean, (1.0, 1.0, 1.0), "lower must be below upper"),
+        (BoundedMean, (1.0, 2.0, 1.0), "lower must be below upper"),
+        (BoundedMean, (1.0, -1.7e308, 1.7e308), "lower must be below upper"),
+        (BoundedMean, (1.0, 0.0, math.inf), "both be finite"),
+        (BoundedMean, (1.0, math.nan, 1.0), "both be finite"),
+        (ExampleMean, (1.0, 3, 1.0), "lower must be below upper"),
+        (ExampleMean, (1.0, 3, 0.0, math.inf), "both be finite"),
+        (ExampleCounts, (1.0, (1.0,)), "edges must be 2 to"),
+        (ExampleCounts, (1.0, (0.0, math.inf)), "edges must be 2 to"),
+        (ExampleCounts, (1.0, (1.0, 1.0)), "edges must ascend"),
+        (ExampleCounts, (1.0, (2.0, 1.0)), "edges must ascend"),
+        (BottomModelClaim, ("private",), "kind must be one of"),
+        (BottomModelClaim, ("public", 1.0), "for kind 'dp' only"),
+        (BottomModelClaim, ("conditional", 0.0, 1e-5), "for kind 'dp' only"),
+        (BottomModelClaim, ("dp",), "epsilon must be in"),
+        (BottomModelClaim, ("dp", math.inf, 1e-5), "epsilon must be in"),
+        (BottomModelClaim, ("dp", math.nan, 1e-5), "epsilon must be in"),
+        (BottomModelClaim, ("dp", 1.0), "delta must be in"),
+        (BottomModelClaim, ("dp", 1.0, 1.0), "delta must be in"),
+        (Codeword(8.0, blocks=5).plan, (4,), "blocks must be in"),
+        (Codeword(8.0, blocks=33).plan, (331,), "blocks of 11 entries are 31 for 331, got 33"),
+        (Codeword(8.0, blocks=3).plan, (2**24,), "more than 16777216 rows"),
+        *((CODEWORD.plan, (bad,), "dimension must be") for bad in (0, 1, 2**24 + 1)),
+        (Codeword(1.0, favoured=5).plan, (4,), "favoured must be in"),
+        *((SIGNDS.plan, (bad,), "dimension must be in") for bad in (0, 2**32)),
+        (SignDS(1.0, 0.2, dim_out=61).plan, (60,), r"dim_out must be in \[0, 60\], got 61"),
+        *((order_for, (bad,), "dimension must be in") for bad in (0, -1, MAX_ORDER + 1)),
+        (SUBSPACE.check, (2**32,), "needs a model of 4 to"),
+        *((DiscreteLaplace, (Fraction(bad),), "keep the rate") for bad in (0, 33, 2**-49, -1)),
+        (ExactLookup, ([1 << 256, 0],), "weights must be positive"),
+        (ExactLookup, ([1 << 255],), "weights must be positive"),
+        (ExactLookup, ([-1, (1 << 256) + 1],), "weights must be positive"),
+        *((exp_lower, (bad,), r"epsilon must be in \[0, inf\), got") for bad in (-1e-9, math.nan)),
+        *((as_fraction, (bad,), "Invalid literal") for bad in (math.nan, math.inf)),
+        *((gaussian_delta, (bad, 1.0), "epsilon must be in") for bad in (0.0, 101.0, math.nan)),
+        *((gaussian_delta, (1.0, bad), "shift must be in") for bad in (0.0, math.inf)),
+        *((largest_shift, (1.0, bad), "delta must be in") for bad in (0.0, -1e-5, 0.6, math.nan)),
+        *((gaussian_epsilon, (bad, 0.1), "shift must be in") for bad in (0.0, math.inf)),
+        *((gaussian_epsilon, (1.0, bad), "delta must be in") for bad in (0.0, 1.0)),
+        *((LaplacePlan.from_noise, (bad, 0.5), "below must be") for bad in (0.0, math.inf)),
+        (LaplacePlan.from_noise, (1.0, 1.0), "probability must be"),
+        *((PLAN.noise_below, (bad,), "probability must be") for bad in (0.0, 1.0, math.nan)),
+        (best_accuracy, (-1.0, 10), "epsilon must be in"),
+        (best_accuracy, (math.nan, 10), "epsilon must be in"),
+        (best_accuracy, (1.0, 0), "classes must be an integer in"),
+    ],
+)
+def test_what_is_no_setting_is_refused(
+    call: Callable[..., object], values: tuple[object, ...], text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        call(*values)
+
+
+UPDATE, ONES = np.arange(5.0), np.ones(3)
+
+
+def selected(*indices: int, sign: int = 1) -> Selection:
+    return Selection(np.array(indices, dtype=np.int64), sign)
+
+
+@pytest.mark.parametrize(
+    ("call", "values", "text"),
+    [
+        *((BINARY.log_prob, (bad, 0), "report must be 0 or 1") for bad in (2, -1, 0.5)),
+        *((BINARY.estimate, bad, "ones must be in") for bad in ((-1, 10), (11, 10), (1, 0))),
+        *((MAGRR.majority, bad, "ones must be in") for bad in ((-1, 10), (11, 10), (0, -1))),
+        *((KARY.estimate, (bad,), "counts must have shape") for bad in ([1, 2], [[1, 2, 3]])),
+        *((KARY.estimate, (bad,), "counts must be integers") for bad in ([1, 2, -1], [1.0, 2, 3])),
+        *((SUBSET.estimate, (bad, 1), "counts must") for bad in ([1, 1], [1, 1, -1], [1.0, 1, 0])),
+        *((SUBSET.estimate, bad, "counts must add") for bad in (([2, 0, 0], 1), ([1] * 3, 2))),
+        *((SUBSET.log_prob, (bad, 0), "report must be") for bad in (1, 7, 9, -1, 2.0, None, "x")),
+        *((SUBSET.likelihood, ([3, bad],), "reports must be") for bad in (1, 7, 9, -1, 2.0, "x")),
+        *((CODEBOOK.estimate, ([bad],), "reports must be") for bad in (3, -1, 0.5)),
+        *((maximum_likelihood, (bad, 1.0), "counts") for bad in ([0, 0], [1], [-1, 2], [[1, 2]])),
+        (maximum_likelihood, ([0.5, 1.0], 1.0), "counts"),
+        *((em_estimate, ([1, 2], 1.0, bad), "prior") for bad in ([0.5], [0.0, 1.0], [np.nan, 1.0])),
+        (CODE.log_prob, (3, ONES), "report must be integers"),
+        *((CodebookEmbedding(bad, 9).estimate, ([1],), "say nothing") for bad in (5e-324, 1e-308)),
+        *((UNARY.estimate, (bad,), "reports must be zeros") for bad in ([0, 1, 2], [0.0, 1, 1])),
+        *((UNARY.estimate, (bad,), "reports must have") for bad in ([0, 1], [[[0, 1, 1]]])),
+        (UNARY.log_prob, ([0, 1], ONES), "reports must have"),
+        (UnaryEncoding(0.0, 3).estimate, ([0, 1, 1],), "say nothing about the bits"),
+        (UnaryEncoding(None, 3).events, (), "no privacy guarantee"),
+        (CODEWORD.estimate, ([], 4), "at least one report"),
+        *(
+            (call, values, "report must name")
+            for bad in ((4, 64, 0, 1), (4, -1, 0, 1), (4, 0, 4, 1), (4, 0, 0, 0), (8, 0, 0, 1))
+            for call, values in (
+                (CODEWORD.log_prob, (CodewordReport(*bad), np.ones(4))),
+                (CODEWORD.estimate, ([CodewordReport(*bad)], 4)),
+            )
+        ),
+        (SIGNDS.estimate, ([], 5), "at least one"),
+        *(
+            (SignDS(1.0, 0.2, dim_out=3).log_prob, (bad, UPDATE), "3 distinct dimensions")
+            for bad in (
+                selected(1, 2),
+                selected(1, 1, 2),
+                selected(1, 2, 5),
+                selected(-1, 1, 2),
+                selected(1, 2, 3, sign=0),
+            )
+        ),
+        (GAUSSIAN.estimate, (np.zeros(3, np.int64), 0), r"reports must be in \[1, inf\)"),
+        (GAUSSIAN.log_prob, (np.zeros(2, np.int8), ONES), "report must have shape"),
+        (COUNTS.quantile, (np.array([3]), 1.5), "share must be in"),
+        (SUBSPACE.project, (np.zeros(3),), "needs a model of 4 to"),
+        (SUBSPACE.project, (np.zeros((2, 4)),), "update must be a vector"),
+        (SUBSPACE.lift, (np.zeros(4), 3), "needs a model of 4 to"),
+        (SUBSPACE.lift, (np.zeros(5), 10), r"step must have shape \(4,\)"),
+        *((project_to_simplex, (bad,), "rows must be") for bad in ([np.nan, 1.0], [np.inf, 0.0])),
+        *((project_to_simplex, (bad,), "rows must have") for bad in (1.0, [], np.ones((2, 2, 2)))),
+        (check_simplex_rows, ("value", np.array([[0.5, 0.6]]), 2), "add up"),
+        (check_simplex_rows, ("value", np.array([[1.5, -0.5]]), 2), "negative"),
+        (check_simplex_rows, ("value", np.array([[np.nan, 1.0]]), 2), "finite"),
+        (check_simplex_rows, ("value", np.array([0.5, 0.5]), 2), "shape"),
+        (check_simplex_rows, ("value", np.array([[1.0, 0.0, 0.0]]), 2), "shape"),
+        (check_simplex_rows, ("value", np.array([[1, 0]]), 2), "floats"),
+        # What is public may be wrong where a value cannot be.
+        (SIGNDS.randomize, (UPDATE, RNG, 0), "dimension must"),
+        (GAUSSIAN.randomize, (UPDATE, RNG, 0), "dimension must"),
+        (UNARY.randomize, (ONES, RNG, (20, 4)), "shape must"),
+        (CODE.randomize, (ONES, RNG, (2, 20, 3)), "shape must"),
+        *(
+            (call, (*before, bad), "prior must")
+            for bad in ([0.5], [1, 1, -1e-9], [1, np.nan, 1], [1, np.inf, 1], ["a"] * 3, None)
+            for call, before in (
+                (PRIOR.randomize, (1, RNG)),
+                (PRIOR.randomize_array, ([0, 1], RNG)),
+                (PRIOR.log_prob, (0, 0)),
+            )
+        ),
+        (PRIOR.randomize, (1, RNG, [[0.2, 0.3, 0.5]]), "prior must"),
+        (PRIOR.log_prob, (0, 0, [[0.2, 0.3, 0.5]]), "prior must"),
+        *((RNG.below, (bad,), f"n must be positive, got {bad}") for bad in (0, -1, -(2**70))),
+        *((RNG.integers, (bad, 1), r"high must be in \[1, 2\^63\]") for bad in (0, -1, 2**63 + 1)),
+        *((RNG.integers, (high, -1), "size must be in") for high in (1, 5, 2**63)),
+        (RNG.words, (-1,), "n must be at least 0"),
+        *((RNG.random_bytes, (bad,), f"at least 0, got {bad}") for bad in (-1, -8, -100)),
+        *((RNG.bits, (bad,), f"at least 0, got {bad}") for bad in (-1, -7, -8)),
+    ],
+)
+def test_what_is_no_report_and_no_public_value_is_refused(
+    call: Callable[..., object], values: tuple[object, ...], text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        call(*values)
+
+
+def test_what_is_refused_draws_nothing() -> None:
+    rng = RandomSource.seeded(0)
+    with pytest.raises(ValueError, match="prior must"):
+        PRIOR.randomize_array([0, 1], rng, [1.0])
+    assert rng.random_bytes(8) == RandomSource.seeded(0).random_bytes(8)

@@ -1,0 +1,134 @@
+"""Every method of randomizing labels: what its row promises to configurations and policies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flower_ldp.labels import LABEL_METHODS, LabelMechanism, LabelStages, RandomizedLabels
+from flower_ldp.mechanisms import MECHANISMS, BinaryResponse, CodebookEmbedding, RandomSource
+from flower_ldp.mechanisms.labels import label_mechanisms, reports_are_labels
+from flower_ldp.policy.sections import mechanism_name
+from flower_ldp.privacy import Unit, compose
+from tests.fixtures import parse_label_config
+
+CATEGORIES, DRAWS = 4, 20_000
+PRIORS = [
+    [0.25] * 4,
+    [0.7, 0.1, 0.1, 0.1],
+    [0.0, 0.2, 0.3, 0.5],
+    [0.0] * 4,
+    [0.0, 1.0, 0.0, 0.0],
+    [1e-320, 0.0, 1e-320, 0.0],
+    [1e308, 1e308, 1e308, 3.0],
+]
+STAGES = [
+    (method, stage) for method, stages in LABEL_METHODS.items() for stage in range(len(stages))
+]
+each = pytest.mark.parametrize(
+    "mechanism", [label_mechanisms(method, 1.0, CATEGORIES)[stage] for method, stage in STAGES]
+)
+
+
+def reports(mechanism: LabelMechanism) -> np.ndarray:
+    """Return all reports: the labels, or the sets of labels that are as large as one is."""
+    every = np.arange(mechanism.report_end)
+    if reports_are_labels(mechanism):
+        return every
+    (size,) = mechanism.law_terms
+    return np.array([report for report in every if int(report).bit_count() == size])
+
+
+def law(mechanism: LabelMechanism, prior: list[float] | None) -> np.ndarray:
+    """Return P(report | label) with a row for each report."""
+    return mechanism.likelihood(reports(mechanism), prior)
+
+
+def priors(mechanism: LabelMechanism) -> list[list[float]] | list[None]:
+    return PRIORS if mechanism.needs_prior else [None]
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 5.0, 20.0, 100.0])
+@pytest.mark.parametrize(("method", "stage"), STAGES)
+def test_the_law_keeps_to_epsilon_and_is_tight(method: str, stage: int, epsilon: float) -> None:
+    mechanism = label_mechanisms(method, epsilon, CATEGORIES)[stage]
+    assert isinstance(mechanism, LabelMechanism)
+    assert (mechanism.epsilon, mechanism.categories) == (epsilon, CATEGORIES)
+    assert compose(mechanism.events())[Unit.LABEL].epsilon == epsilon
+    every = reports(mechanism)
+    for prior in priors(mechanism):
+        found = law(mechanism, prior)
+        np.testing.assert_allclose(found.sum(axis=0), 1.0, rtol=1e-12)
+        possible = found.any(axis=1)
+        losses = np.ptp(np.log(found[possible]), axis=1)
+        told = prior is None or possible.sum() > 1
+        assert losses.max() == pytest.approx(epsilon if told else 0.0, abs=1e-12)
+        given = () if prior is None else (prior,)
+        logs = [[mechanism.log_prob(one, label, *given) for label in range(4)] for one in every]
+        np.testing.assert_allclose(np.exp(logs), found, rtol=1e-12)
+        pairs = every.reshape(2, -1)
+        many = None if prior is None else np.tile(prior, (*pairs.shape, 1))
+        np.testing.assert_array_equal(mechanism.likelihood(pairs, many).reshape(-1, 4), found)
+
+
+@each
+def test_the_sampler_has_that_law(mechanism: LabelMechanism) -> None:
+    rng = RandomSource.seeded(1)
+    for prior in priors(mechanism)[:3]:
+        chances = law(mechanism, prior).T
+        for label in range(CATEGORIES):
+            drawn = mechanism.randomize_array(np.full(DRAWS, label), rng, prior)
+            counts = np.bincount(drawn, minlength=mechanism.report_end)[reports(mechanism)]
+            assert counts.sum() == DRAWS
+            spread = np.sqrt(chances[label] * (1 - chances[label]) / DRAWS)
+            assert (np.abs(counts / DRAWS - chances[label]) <= 6 * spread + 1e-12).all()
+
+
+@each
+def test_reports_without_a_known_prior_are_read_under_a_uniform_one(
+    mechanism: LabelMechanism,
+) -> None:
+    every = reports(mechanism)
+    found = RandomizedLabels(every, np.arange(len(every)), mechanism).likelihood()
+    expected = law(mechanism, priors(mechanism)[0])
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    # And a report holds the label as often as is said.
+    held = every[:, np.newaxis] >> np.arange(CATEGORIES) & 1
+    if reports_are_labels(mechanism):
+        held = np.eye(CATEGORIES)
+    assert (expected * held).sum(axis=0).min() == pytest.approx(mechanism.keep_probability)
+
+
+@each
+def test_a_prior_is_needed_or_refused(mechanism: LabelMechanism) -> None:
+    prior, text = (None, "be given") if mechanism.needs_prior else (PRIORS[0], "be left out")
+    with pytest.raises(ValueError, match=f"prior must {text}"):
+        mechanism.randomize_array([0], RandomSource.seeded(1), prior)
+    with pytest.raises(ValueError, match=f"prior must {text}"):
+        mechanism.likelihood([0], prior)
+
+
+@pytest.mark.parametrize("method", LABEL_METHODS)
+def test_a_configuration_and_a_policy_know_the_method(method: str) -> None:
+    shares = ", stage_shares: [2, 1]" if len(LABEL_METHODS[method]) > 1 else ""
+    config = parse_label_config(
+        f"label_dp: {{eps: 1.0, categories: {CATEGORIES}, response: {method}{shares}}}"
+    )
+    mechanisms = label_mechanisms(method, 1.0, CATEGORIES)
+    assert config.stages() == LabelStages(mechanisms, (2, 1) if shares else (1,))
+    for mechanism in mechanisms:
+        assert mechanism_name(mechanism.name) in MECHANISMS
+
+
+@each
+def test_what_a_ledger_keeps_of_a_mechanism_fixes_its_law(mechanism: LabelMechanism) -> None:
+    (kept,) = LabelStages((mechanism,), (1,)).terms(5)["mechanisms"]
+    assert kept == [type(mechanism).__name__, mechanism.name, 1.0, *mechanism.law_terms]
+    single = reports_are_labels(mechanism)
+    assert len(kept) == (3 if single else 4)
+    assert mechanism.report_end == (CATEGORIES if single else 1 << CATEGORIES)
+
+
+@pytest.mark.parametrize("other", [BinaryResponse(1.0), CodebookEmbedding(1.0, 10), 1.0, None])
+def test_other_mechanisms_randomize_no_labels(other: object) -> None:
+    assert not isinstance(other, LabelMechanism)
