@@ -173,15 +173,3 @@ def test_sample_has_the_size_asked_for(size: int) -> None:
 def test_blocks_are_independent() -> None:
     drawn = noise(1e-6).sample(1 << 18, RandomSource.seeded(3)).reshape(2, -1)
     assert np.mean(drawn[0] == drawn[1]) < 1e-3
-
-
-@pytest.mark.parametrize("rate", [Fraction(0), Fraction(33), Fraction(1, 1 << 49), Fraction(-1)])
-def test_rates_outside_the_interval_are_refused(rate: Fraction) -> None:
-    with pytest.raises(ValueError, match="keep the rate"):
-        DiscreteLaplace(rate)
-
-
-def test_weights_must_be_a_law() -> None:
-    for weights in ([1 << 256, 0], [1 << 255], [-1, (1 << 256) + 1]):
-        with pytest.raises(ValueError, match="weights must be positive"):
-            ExactLookup(weights)

@@ -5,16 +5,23 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flower_ldp.mechanisms import Laplace, NoProtectionWarning, RandomSource
-from flower_ldp.mechanisms.laplace import round_to_grid
+from flower_ldp.mechanisms import (
+    BoundedMean,
+    Laplace,
+    LaplacePlan,
+    NoProtectionWarning,
+    RandomSource,
+    project_to_simplex,
+)
+from flower_ldp.mechanisms.laplace import check_simplex_rows, round_to_grid
 from flower_ldp.mechanisms.signds_size import exp_scaled_at_least
-from flower_ldp.privacy import PrivacyEvent, Unit, compose
 
 ONE_HOT = np.eye(3)
 
@@ -27,30 +34,37 @@ def softmax(rows: np.ndarray) -> np.ndarray:
 # Privacy, exactly.
 
 
-@pytest.mark.parametrize(("epsilon", "bits"), [(0.5, 0), (2.0, 1), (12.0, 2)])
-def test_stated_epsilon_is_met_by_the_sampler_as_built_for_every_pair_of_rows(
-    epsilon: float, bits: int
+def rows_of(steps: int) -> list[tuple[int, ...]]:
+    return [row for row in itertools.product(range(steps + 1), repeat=3) if sum(row) == steps]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "grid"),
+    [
+        *(
+            (Laplace(eps, 3, grid_bits=n), rows_of(2**n))
+            for eps, n in ((0.5, 0), (2.0, 1), (12.0, 2))
+        ),
+        *(
+            (BoundedMean(eps, -1.0, 3.0, n), [(step,) for step in range(2**n + 1)])
+            for eps, n in ((0.3, 0), (1.0, 2), (9.0, 3))
+        ),
+    ],
+)
+def test_stated_epsilon_is_met_by_the_sampler_as_built_and_reached(
+    mechanism: Laplace | BoundedMean, grid: list[tuple[int, ...]]
 ) -> None:
-    mechanism = Laplace(epsilon, classes=3, grid_bits=bits)
-    steps = mechanism.steps
-    grid = [row for row in itertools.product(range(steps + 1), repeat=3) if sum(row) == steps]
+    steps, reached = mechanism.steps, 0.0
     window = range(-steps - 1, 2 * steps + 2)
     law = {x: mechanism.noise.probability(x) for x in range(-3 * steps - 2, 3 * steps + 3)}
-    reached = False
     for row, other in itertools.product(grid, repeat=2):
         # coordinates are independent, so the worst output is the worst of each
         worst = math.prod(
             max(law[y - a] / law[y - b] for y in window) for a, b in zip(row, other, strict=True)
         )
-        assert exp_scaled_at_least(epsilon, worst.denominator, worst.numerator)
-        reached |= math.log(worst) > epsilon * (1 - 1e-12)
-    assert reached
-
-
-def test_one_row_costs_epsilon_and_n_rows_n_times() -> None:
-    assert Laplace(4.0, 10).events() == (PrivacyEvent("laplace", 4.0),)
-    spent = compose(Laplace(4.0, 10, rows=25).events())
-    assert spent[Unit.CLIENT].epsilon == 100.0
+        assert exp_scaled_at_least(mechanism.epsilon, worst.denominator, worst.numerator)
+        reached = max(reached, math.log(worst))
+    assert reached == pytest.approx(mechanism.epsilon, rel=1e-12)
 
 
 def test_neighbouring_clients_may_differ_in_all_rows() -> None:
@@ -60,18 +74,40 @@ def test_neighbouring_clients_may_differ_in_all_rows() -> None:
     assert gap == pytest.approx(6.0, abs=1e-12)
 
 
-def test_the_published_scale_names_half_of_the_true_epsilon() -> None:
-    mechanism = Laplace(8.0, 10)
-    assert mechanism.published_epsilon == 4.0
-    # Lap(1 / published) has standard deviation sqrt(2) / published
-    assert mechanism.standard_deviation == pytest.approx(math.sqrt(2) / 4.0, rel=1e-6)
-
-
 def test_an_epsilon_that_protects_nothing_is_taken_and_warned_of() -> None:
     with pytest.warns(NoProtectionWarning, match=re.escape("10^200,001 times")):
         mechanism = Laplace(460_520.0, 10)
     assert mechanism.events()[0].epsilon == 460_520.0
     assert mechanism.noise.standard_deviation > 1000
+    with pytest.warns(NoProtectionWarning, match="protects nothing"):
+        BoundedMean(101.0, 0.0, 1.0)
+
+
+def test_the_published_scale_names_half_of_the_true_epsilon() -> None:
+    mechanism = Laplace(8.0, 10)
+    assert mechanism.published_epsilon == 4.0
+    # Lap(1 / published) has standard deviation sqrt(2) / published
+    assert mechanism.standard_deviation == pytest.approx(math.sqrt(2) / 4.0, rel=1e-6)
+    plan = LaplacePlan.from_published(230_260)
+    assert (plan.epsilon, plan.published_epsilon) == (460_520.0, 230_260.0)
+    assert plan.noise_below(0.9) == pytest.approx(1e-5, rel=1e-4)
+
+
+@pytest.mark.parametrize(("below", "probability"), [(1e-5, 0.9), (0.1, 0.5), (3.0, 1e-9)])
+def test_noise_gives_epsilon_and_epsilon_gives_noise(below: float, probability: float) -> None:
+    plan = LaplacePlan.from_noise(below, probability)
+    assert plan.epsilon == pytest.approx(-math.log1p(-probability) * 2 / below)
+    assert plan.noise_below(probability) == pytest.approx(below)
+
+
+def test_the_mechanism_has_the_noise_that_was_planned() -> None:
+    plan = LaplacePlan.from_noise(below=0.4, probability=0.8)
+    mechanism = Laplace(plan.epsilon, classes=10, rows=10_000)
+    rows = np.full((10_000, 10), 0.1)
+    noise = mechanism.estimate(mechanism.randomize(rows, RandomSource.seeded(3))) - 0.1
+    share = np.mean(np.abs(noise) < 0.4)
+    # a millionth beyond 4.9 standard deviations, and a part in a thousand for the grid
+    assert abs(share - 0.8) < 4.9 * math.sqrt(0.8 * 0.2 / noise.size) + 1e-3
 
 
 # Rounding.
@@ -137,22 +173,41 @@ def test_value_is_not_modified_and_noise_is_fresh() -> None:
     assert (first != second).any()
 
 
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"epsilon": 0.0}, r"epsilon must be in \[1e-6, 1e6\], got 0.0"),
-        ({"epsilon": math.nan}, "epsilon must be in"),
-        ({"epsilon": 2e6}, "epsilon must be in"),
-        ({"classes": 1}, "classes must be an integer in"),
-        ({"rows": 0}, "rows must be an integer in"),
-        ({"grid_bits": -1}, "grid_bits must be an integer in"),
-        ({"grid_bits": 41}, "grid_bits must be an integer in"),
-        ({"epsilon": 90.0, "grid_bits": 0}, "grid_bits must keep"),
-        ({"epsilon": 1e-6, "grid_bits": 40}, "grid_bits must keep"),
-    ],
-)
-def test_parameters_outside_their_intervals_are_refused(
-    parameters: dict[str, float], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        Laplace(**{"epsilon": 1.0, "classes": 3, **parameters})  # type: ignore[arg-type]
+# Projection onto the simplex, against its optimality conditions in exact arithmetic.
+
+
+def exact_projection(row: list[float]) -> list[Fraction]:
+    """Return the projection by trying every support size, in rational arithmetic."""
+    entries = [Fraction(entry) for entry in row]
+    for size in range(len(entries), 0, -1):
+        tau = (sum(sorted(entries, reverse=True)[:size]) - 1) / size
+        found = [max(entry - tau, Fraction(0)) for entry in entries]
+        if sum(found) == 1:
+            return found
+    raise ValueError("no support fits")
+
+
+@settings(max_examples=120, deadline=None, derandomize=True)
+@given(st.lists(st.integers(-40, 40).map(lambda n: n / 8), min_size=1, max_size=7))
+def test_projection_is_the_exact_one(row: list[float]) -> None:
+    found = project_to_simplex(row)
+    np.testing.assert_allclose(found, [float(x) for x in exact_projection(row)], atol=1e-14)
+
+
+def test_no_row_on_the_simplex_is_nearer() -> None:
+    rng = np.random.default_rng(1)
+    others = rng.dirichlet(np.full(6, 0.3), 500)
+    reports = np.concatenate([others[:20], others[:40] + rng.laplace(size=(40, 6))])
+    projected = project_to_simplex(reports)
+    found = np.linalg.norm(reports - projected, axis=1)
+    nearest = np.linalg.norm(reports[:, None] - others[None], axis=2).min(axis=1)
+    assert (found <= nearest + 1e-12).all()
+    for row, alone in zip(reports, projected, strict=True):
+        np.testing.assert_array_equal(project_to_simplex(row), alone)
+
+
+def test_huge_entries_do_not_overflow_and_half_precision_is_near_enough() -> None:
+    np.testing.assert_array_equal(project_to_simplex([1e300, 0.0, -1e300]), [1.0, 0.0, 0.0])
+    np.testing.assert_allclose(project_to_simplex([1e9 + 0.5, 1e9]), [0.75, 0.25])
+    row = np.random.default_rng(3).dirichlet(np.ones(100), 20).astype(np.float16)
+    assert check_simplex_rows("value", row, 100).dtype == np.float64

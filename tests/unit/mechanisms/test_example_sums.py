@@ -1,0 +1,110 @@
+"""A mean over examples, counts of them in intervals, and one bounded number: what they tell."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flower_ldp.mechanisms import BoundedMean, ExampleCounts, ExampleMean, RandomSource
+
+EDGES = (0.0, 1.0, 10.0, 100.0)
+VALUES = (0.0, 1.0, 0.4, -3.0, 7.0, math.nan, math.inf, None, "right", [1.0])
+#: What the rows of one example may say.
+EXAMPLES: list[list[Any]] = [
+    [],
+    [0.5],
+    [50.0],
+    [0.5, 5.0, 50.0],
+    [-7.0, 1e9],
+    [math.nan],
+    [None, "x", 5.0],
+    [math.inf] * 100,
+]
+
+
+@pytest.mark.parametrize("steps", [1, 3, 1024])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_replacing_one_example_moves_no_probability_by_more_than_epsilon(
+    epsilon: float, steps: int
+) -> None:
+    mean, counts = ExampleMean(epsilon, 3, steps=steps), ExampleCounts(epsilon, EDGES, steps)
+    sums = [-3 * steps, 0, 1, steps, 2 * steps, 5 * steps]
+    told = [np.array(one) for one in itertools.product((-5 * steps, 0, 5 * steps), repeat=3)]
+    for law in (
+        [[mean.log_prob(report, [1.0, one, 0.0]) for report in sums] for one in VALUES],
+        [[counts.log_prob(report, [[0.5], one]) for report in told] for one in EXAMPLES],
+    ):
+        assert np.ptp(law, axis=0).max() == pytest.approx(epsilon, rel=1e-9)  # met and tight
+
+
+@pytest.mark.parametrize("values", EXAMPLES)
+def test_an_example_weighs_as_much_as_its_steps_at_most(values: list[Any]) -> None:
+    weights = ExampleCounts(1.0, EDGES, 64).weights(values)
+    assert (weights >= 0).all()
+    assert weights.sum() <= 64
+
+
+@pytest.mark.parametrize("steps", [1, 7, 64, 1 << 16])
+@pytest.mark.parametrize("rows", [1, 33, 64, 65, 1_000])
+def test_an_example_of_many_rows_weighs_as_much_as_one_of_few(rows: int, steps: int) -> None:
+    mechanism = ExampleCounts(1.0, EDGES, steps)
+    values = [0.5, 5.0, 50.0] * (rows // 3) + [5.0] * (rows % 3)
+    weights = mechanism.weights([*values, None, math.nan])
+    assert weights.sum() == steps
+    assert (weights >= 0).all()
+    shares = np.array([rows // 3, rows // 3 + rows % 3, rows // 3]) / rows
+    assert (np.abs(weights - steps * shares) < 1).all()
+    assert weights.dtype == np.int64
+
+
+def test_weights_lie_in_the_intervals_of_the_rows() -> None:
+    mechanism = ExampleCounts(1.0, EDGES, 6)
+    assert mechanism.weights([0.5, 1.0, 99.0]).tolist() == [2, 2, 2]
+    assert mechanism.weights([-1.0, 100.0]).tolist() == [3, 0, 3]
+    assert mechanism.weights([None, math.nan]).tolist() == [0, 0, 0]
+
+
+def test_quantiles_are_those_of_the_values_to_an_interval() -> None:
+    edges = tuple(np.linspace(0.0, 10.0, 41))
+    mechanism = ExampleCounts(5.0, edges)
+    values = np.linspace(0.0, 8.0, 1_000)
+    report = mechanism.randomize([[value] for value in values], RandomSource.seeded(3))
+    for share in (0.25, 0.5, 0.9):
+        assert abs(mechanism.quantile(report, share) - 8.0 * share) <= 0.5
+    assert mechanism.quantile(report * 0 - 5, 0.5) in edges  # whatever the noise
+
+
+def test_the_mean_is_unbiased_and_as_wide_as_it_says() -> None:
+    mechanism = ExampleMean(1.0, 50, lower=-1.0, upper=3.0)
+    values = [3.0] * 20 + [-1.0] * 30
+    total = mechanism.total(values)
+    found = mechanism.estimate(total + mechanism.noise.sample(4_000, RandomSource.seeded(5)))
+    (noise,) = mechanism.noise.sample(1, RandomSource.seeded(6))
+    assert mechanism.randomize(values, RandomSource.seeded(6)) == total + noise
+    spread = mechanism.standard_deviation
+    assert abs(found.mean() - 0.6) <= 5 * spread / math.sqrt(len(found))
+    assert found.std() == pytest.approx(spread, rel=0.15)
+    # A bounded mean of all of a client's data needs n times as much.
+    assert spread == pytest.approx(4 / 50 * math.sqrt(2), rel=0.01)
+
+
+def test_what_is_no_number_counts_as_the_lower_bound_and_others_as_the_nearest_step() -> None:
+    mechanism = ExampleMean(1.0, 3, lower=1.0, upper=2.0)
+    assert {mechanism.rounded(value) for value in (None, "x", math.nan, [2.0], {})} == {0}
+    assert mechanism.rounded(math.inf) == mechanism.steps
+    bounded = BoundedMean(1.0, 0.0, 1.0, grid_bits=2)
+    values = (0.0, 0.12, 0.13, 0.5, 0.99, 1.0, 7.0, -7.0)
+    assert [bounded._rounded(value) for value in values] == [0, 0, 1, 2, 4, 4, 4, 0]
+
+
+def test_a_bounded_number_is_unbiased_within_the_bounds_and_clipped_outside() -> None:
+    mechanism, rng = BoundedMean(1.0, 0.5, 4.5), RandomSource.seeded(1)
+    assert mechanism.standard_deviation == pytest.approx(math.sqrt(2) * 4.0, rel=1e-6)
+    for value, expected in ((0.7, 0.7), (4.4, 4.4), (-3.0, 0.5), (1e300, 4.5)):
+        reports = np.array([mechanism.randomize(value, rng) for _ in range(1500)])
+        error = mechanism.estimate(reports).mean() - expected
+        assert abs(error) < 4.9 * mechanism.standard_deviation / math.sqrt(1500)
