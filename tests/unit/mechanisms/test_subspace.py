@@ -13,22 +13,8 @@ from flower_ldp.mechanisms import hadamard as module
 from flower_ldp.mechanisms.inputs import noted
 
 #: Weights and dimensions: powers of two, others, one more, one less, k near d, and k = d.
-SIZES = [
-    (1, 1),
-    (2, 1),
-    (3, 2),
-    (5, 4),
-    (6, 6),
-    (31, 7),
-    (32, 9),
-    (33, 32),
-    (63, 5),
-    (100, 60),
-    (127, 126),
-    (128, 128),
-    (201, 100),
-    (201, 101),
-]
+SIZES = [(1, 1), (2, 1), (3, 2), (5, 4), (6, 6), (31, 7), (32, 9), (33, 32), (63, 5), (100, 60)]
+SIZES += [(127, 126), (128, 128), (201, 100), (201, 101)]
 
 
 def bits(name: bytes, count: int) -> list[int]:
@@ -142,39 +128,6 @@ def test_what_is_projected_of_huge_entries_is_no_neutral_value(
     with noted() as notes:
         mechanism.randomize(Subspace(64).project(update), RandomSource.seeded(0), 64)
     assert notes == []
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"dimension": 0},
-        {"dimension": -1},
-        {"dimension": 2**22 + 1},
-        {"dimension": 2.0},
-        {"dimension": True},
-        {"dimension": 2, "seed": -1},
-        {"dimension": 2, "seed": 2**63},
-        {"dimension": 2, "seed": "1"},
-    ],
-)
-def test_other_subspaces_are_refused(given: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="must be an integer in"):
-        Subspace(**given)
-
-
-def test_other_vectors_are_refused() -> None:
-    subspace = Subspace(4)
-    for call in (
-        lambda: subspace.project(np.zeros(3)),
-        lambda: subspace.lift(np.zeros(4), 3),
-        lambda: subspace.check(2**32),
-    ):
-        with pytest.raises(ValueError, match="needs a model of 4 to"):
-            call()
-    with pytest.raises(ValueError, match="update must be a vector"):
-        subspace.project(np.zeros((2, 4)))
-    with pytest.raises(ValueError, match=r"step must have shape \(4,\)"):
-        subspace.lift(np.zeros(5), 10)
 
 
 def test_what_goes_in_is_not_changed() -> None:
