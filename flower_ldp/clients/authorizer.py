@@ -1,18 +1,15 @@
-"""The data owner's word as the gate's authorizer: a policy file and a durable ledger.
+"""The default authorizer: the owner's policy file and a durable ledger.
 
-The operator of the client names the policy, in the node's configuration or in the
-environment (:func:`flower_ldp.policy.find_policy`); a run cannot. Each release is judged
-by the policy, then charged to the ledger under the name that the operator gave the data,
-all before private data is read. The report is stored before it leaves, so the same message
-gets the same report however often it is delivered.
+The client's operator names the policy in the node's configuration or the environment
+(:func:`flower_ldp.policy.find_policy`); a run cannot. Before private data is read, each release is
+judged by the policy and charged to the data's account. The report is stored before it leaves, so a
+repeated message gets the same report.
 
-It refuses with ``REFUSED_POLICY``, ``REFUSED_BUDGET``, ``REFUSED_REPEAT`` and ``REFUSED_LEDGER``
-(:mod:`flower_ldp.refusals`), all decided by public facts: the proposal, the policy, what was spent.
+Refusals are ``REFUSED_POLICY``, ``REFUSED_BUDGET``, ``REFUSED_REPEAT`` and ``REFUSED_LEDGER``
+(:mod:`flower_ldp.refusals`). They depend on public facts alone: proposal, policy and spending.
 
-A gate that has seen an operator's name of a node's policy takes no other. Of an extension all that
-can be refused is refused before the charge, by public facts: the policy, the proposal, and the
-files of the distribution. A neutral report is drawn there too, so that one is there whatever the
-extension does later.
+Every refusal of an extension comes before the charge, by policy, proposal and the distribution's
+files. A neutral report is drawn then too, in case the extension fails later.
 """
 
 import logging
@@ -38,17 +35,15 @@ _log = logging.getLogger("flower_ldp")
 
 @dataclass(frozen=True)
 class OwnerAuthorizer:
-    """Admits what the data owner's policy allows and the ledger has budget for.
+    """Admits releases that the owner's policy allows and the ledger has budget for.
 
-    The gate's own authorizer unless it is given another. It has nothing to set: everything
-    comes from the files that the operator names, and the name that a node had at its first
-    message is the one it keeps. In a deployment a missing ledger is refused, since a lost one
-    must not begin again at zero.
+    The gate's default, without settings: everything comes from the files that the operator names. A
+    node keeps the policy path of its first message; another path is refused. In a deployment a
+    missing ledger is refused, because spending must not restart at zero.
 
-    In a policy with ``mode: simulation`` neither the data nor the budget is real, and every
-    line that is logged says so: each simulated client has an account of its own, under the
-    data's name and the client's partition; the ledger is made if it is missing, and is not
-    waited for until it is on disk.
+    With ``mode: simulation`` data and budget are not real, and each log line says so. Each
+    simulated client has its own account, under the data's name and the client's partition. The
+    ledger is made if missing and is not synced to disk.
 
     Examples
     --------
@@ -65,7 +60,7 @@ class OwnerAuthorizer:
         Raises
         ------
         RefusalError
-            With one of the codes above.
+            ``REFUSED_POLICY``, ``REFUSED_BUDGET``, ``REFUSED_REPEAT`` or ``REFUSED_LEDGER``.
         """
         policy = self._policy(context)
         try:
@@ -79,14 +74,14 @@ class OwnerAuthorizer:
             raise RefusalError(refusal.code, f"simulation: {refusal.detail}") from refusal
 
     def resume(self, request: ReleaseRequest, context: Context) -> Permit:
-        """Return the permit of a request that was charged and whose report was never sealed.
+        """Return the permit of a charged request whose report was never sealed.
 
-        For the one way out of the machine alone, which knows that none of it has left.
+        Only for a caller that is the machine's one way out and knows that no report has left.
 
         Raises
         ------
         RefusalError
-            With one of the codes above; ``REFUSED_REPEAT`` if there is no such charge.
+            As :meth:`authorize`; ``REFUSED_REPEAT`` if there is no such charge.
         """
         policy = self._policy(context)
         asked = round_of(policy, request, context) if request.is_round else None
@@ -102,12 +97,12 @@ class OwnerAuthorizer:
         return permit if asked is None else asked.permit(permit)
 
     def acknowledge(self, message_type: str, context: Context) -> ReplyTiming:
-        """Count a message that is answered without a release, as long as there may be more.
+        """Count a message answered without a release, up to the policy's limit of repeats.
 
         Raises
         ------
         RefusalError
-            With one of the codes above: without a policy and a ledger nothing is answered.
+            As :meth:`authorize`: without policy and ledger nothing is answered.
         """
         policy = self._policy(context)
         account = charging.account_of(policy, context)
@@ -116,7 +111,7 @@ class OwnerAuthorizer:
         return charging.timing_of(policy, account, message_type)
 
     def _policy(self, context: Context) -> Policy:
-        """Return the node's policy; refuse another than the first that was named for the node."""
+        """Return the node's policy; refuse another path than the node's first."""
         try:
             path = policy_path(context.node_config)
         except ConfigError as error:
@@ -131,7 +126,6 @@ class OwnerAuthorizer:
 
 
 def _charge_release(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
-    """Judge and charge a request about data of the owner's."""
     basis = request.basis
     rested = basis.events if basis else ()
     example = policy.example if request.per_example else "row"
@@ -167,13 +161,10 @@ def _line(event: PrivacyEvent) -> str:
 def _prepare(
     policy: Policy, request: ReleaseRequest
 ) -> tuple[ReleaseRequest, ExtensionReport | None]:
-    """Return a request at the price that the owner charges, and its extension if it is of one.
+    """Return the request at the owner's least price, and its extension.
 
-    Raises
-    ------
-    RefusalError
-        With ``REFUSED_POLICY`` if the policy allows no such extension, it is not what is installed,
-        or it does not take the proposal.
+    Raises RefusalError (``REFUSED_POLICY``) unless the allowed extension is installed and accepts
+    the proposal.
     """
     asked = request.extension
     if asked is None:

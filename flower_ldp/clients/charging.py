@@ -1,20 +1,18 @@
-"""The owner's policy and ledger, requests as they are charged, permits to send what was paid.
+"""Charges requests to the owner's ledger, and makes the permits to send what was charged.
 
-A node's operator names the policy, its ledger and the account of its data. An app's code that runs
-outside of the gate, as a lifespan or a module's body, shares the process and can change anything in
-it. Only a node of the site's own is out of its reach.
+The node's operator names the policy, its ledger and the data's account. App code outside of the
+gate (a lifespan, a module's body) shares the process and can change anything in it; only a guarded
+node is out of its reach.
 
-An embedding is about one record, and a split run releases records block by block. One account
-for all of them would add up what blocks cost, though no record is in two. So each block has an
-account, named ``data#layout/block``. What a record has spent is what was spent on all of the
-data and, of each layout, on the part with the most: the ledger adds that up and compares it with
-the limits, so data may be charged as a whole and in any number of layouts.
+**Blocks.** A split run releases embeddings of records block by block, and no record is in two
+blocks of a layout. Each block has an account ``data#layout/block``. A record's total is the cost of
+releases about all of the data plus, for each layout, the largest cost of a block. The ledger adds
+this up, so data may be charged as a whole and in any number of layouts.
 
-A kept report is charged and sealed under its question instead of its message, in run 0 of the
-ledger, since it answers messages of every run and type: limits for a run count what is in run 0
-beside the run's own. A crash between charge and seal leaves a question that is paid for and has no
-report; it is then charged and drawn again. What a report rests on is charged with the first one, in
-its transaction: both or neither.
+**Kept reports** answer messages of every run and type. They are charged and sealed under their
+question in run 0; limits per run count run 0 too. A crash between charge and seal leaves a charge
+without a report, and the report is charged and drawn again. A basis is charged in the same
+transaction as the first report that rests on it.
 """
 
 import hashlib
@@ -50,13 +48,7 @@ _MOST_NAME = 100
 
 
 def policy_of(context: Context) -> Policy:
-    """Return the policy that the node's operator names; the node's configuration may do so.
-
-    Raises
-    ------
-    RefusalError
-        With ``REFUSED_POLICY`` if none is named, or it is wrong.
-    """
+    """Return the policy that the operator names; REFUSED_POLICY if there is none or it is wrong."""
     try:
         policy = find_policy(context.node_config)
     except ConfigError as error:
@@ -71,7 +63,7 @@ def policy_of(context: Context) -> Policy:
 
 
 def account_of(policy: Policy, context: Context) -> str:
-    """Return the name under which this client's spending is recorded."""
+    """Return the ledger account of this client."""
     if not policy.is_simulation:
         return policy.data_id
     # What has no partition, as a server with labels of its own, must not meet one's number.
@@ -79,12 +71,9 @@ def account_of(policy: Policy, context: Context) -> str:
 
 
 def ledger_of(policy: Policy) -> Ledger:
-    """Open the policy's ledger: on disk at every step, unless nothing of it is real.
+    """Open the policy's ledger, durable except in a simulation.
 
-    Raises
-    ------
-    LedgerError
-        If it cannot be used, or the policy's anchor says that it was set back.
+    Raises LedgerError if it cannot be used, or the policy's anchor says that it was set back.
     """
     simulation, place = policy.is_simulation, policy.anchor
     anchor = None if place is None else anchor_of(place.file, place.command)
@@ -93,7 +82,7 @@ def ledger_of(policy: Policy) -> Ledger:
 
 @contextmanager
 def ledger_refuses() -> Iterator[None]:
-    """Make of an error of the ledger's a refusal with ``REFUSED_LEDGER``."""
+    """Turn LedgerError into a refusal with ``REFUSED_LEDGER``."""
     try:
         yield
     except LedgerError as error:
@@ -108,22 +97,9 @@ def charge_under(
     text: str,
     **more: Any,
 ) -> Charge:
-    """Return a charge by the policy, known by its parameters.
+    """Return a charge by the policy, identified by the digest of its parameters.
 
-    Parameters
-    ----------
-    policy : Policy
-        The owner's.
-    account : str
-        What pays.
-    message : tuple of int, str and str
-        Run, name and type of the message, or what stands for one.
-    events : tuple of PrivacyEvent
-        The cost.
-    text : str
-        The parameters, as canonical JSON.
-    **more
-        As :class:`Charge` has them.
+    ``message`` is run, name and type; ``text`` the parameters as canonical JSON.
     """
     digest, waived = hashlib.sha256(text.encode()).digest(), policy.waived(message[2])
     return Charge(account, *message, digest, events, text, waived, **more)
@@ -132,10 +108,10 @@ def charge_under(
 def charge_of(
     policy: Policy, request: ReleaseRequest, account: str, rounds: int | None = None
 ) -> Charge:
-    """Return a message's charge; refuse one of the run in which the owner's own charges are.
+    """Return a message's charge; refuse messages of run 0.
 
-    Those have names of their own there (labels, kept reports), and a server chooses its messages'
-    names. So no message's charge can stand where one of them is to be.
+    Run 0 holds the owner's own charges (labels, kept reports), and a server chooses its messages'
+    names.
     """
     if request.run_id == NO_RUN:
         raise RefusalError(REFUSED_POLICY, f"run {NO_RUN} is the owner's own: no message is of it")
@@ -146,7 +122,7 @@ def charge_of(
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError unless what is drawn once and kept under a name can have it."""
+    """Raise ValueError unless a kept release can have this name."""
     if not (isinstance(name, str) and 1 <= len(name) <= _MOST_NAME and name.isprintable()):
         raise ValueError(f"name must have 1 to {_MOST_NAME} printable characters, got {name!r}")
 
@@ -158,7 +134,7 @@ def kept(charge: Charge, question: str, draw: int = 0) -> Charge:
 
 
 def examples_of(policy: Policy, request: ReleaseRequest) -> int | None:
-    """Return how many examples a release is about: of its first mechanism, as it has but one."""
+    """Return the policy's number of examples for a release's only mechanism."""
     mechanism = request.events[0].mechanism if request.events else ""
     return policy.examples_for(request.message_type, mechanism)
 
@@ -166,28 +142,11 @@ def examples_of(policy: Policy, request: ReleaseRequest) -> int | None:
 def charged(
     policy: Policy, charge: Charge, basis: Charge | None, before: Look, question: str = ""
 ) -> tuple[Receipt, Ledger]:
-    """Charge a release under its message, or under its question if its report is kept.
+    """Charge a release under its message, or under its question if the report is kept.
 
-    Parameters
-    ----------
-    policy : Policy
-        The owner's, with the limits.
-    charge, basis : Charge
-        As :meth:`Ledger.charge` has them.
-    before : callable
-        Is called with the ledger before the charge, and may refuse.
-    question : str
-        What the report answers; empty if it is not kept.
-
-    Returns
-    -------
-    Receipt, Ledger
-        The ledger stays open for a report that is to be made, and is closed after one that is.
-
-    Raises
-    ------
-    RefusalError
-        As :meth:`Ledger.charge` does; with ``REFUSED_LEDGER`` if the ledger cannot be used.
+    ``before`` gets the ledger before the charge and may refuse. The returned ledger is open if a
+    report is still to be made, and closed otherwise. Raises RefusalError as :meth:`Ledger.charge`
+    does, or ``REFUSED_LEDGER``.
     """
     with ledger_refuses(), ExitStack() as stack:
         ledger = stack.enter_context(ledger_of(policy))
@@ -211,10 +170,7 @@ def _charged_kept(paid: Callable[[Charge], Receipt], charge: Charge, question: s
 
 
 def timing_of(policy: Policy, account: str, message_type: str) -> ReplyTiming:
-    """Return what the owner's policy says about answers to one type of message.
-
-    ``account`` is where failures are counted.
-    """
+    """Return the policy's rules for answers to a message type; failures count in ``account``."""
 
     def failed() -> None:
         try:
@@ -234,15 +190,10 @@ def permit_of(
     ledger: Ledger,
     last: bytes = b"",
 ) -> Permit:
-    """Return the permit of a request that was charged.
+    """Return the permit of a charged request; a closed ledger is opened again for the report.
 
-    Parameters
-    ----------
-    ledger : Ledger
-        The policy's; one that is closed is opened again for the report.
-    last : bytes
-        What the last report of a plan begins with. A release about the owner's examples is sealed
-        with the marks of its run. After such a report none is sealed to the same part of the data.
+    Reports about examples are sealed with their run's marks. After a report that begins with
+    ``last`` none is sealed for the same part of the data.
     """
     marks = run_marks(request.run_id) if request.per_example else (b"", last)
     stored = receipt.report
@@ -250,7 +201,7 @@ def permit_of(
         stored = stored[len(marks[0]) :]
 
     def keep(report: bytes, failed: bool) -> None:
-        """Store a report; when this returns it is on disk. What it raises keeps it from leaving."""
+        """Store a report on disk; an error keeps the report from leaving."""
         report = marks[failed] + report
         if not ledger.closed:  # opening it is a third of a message's cost
             try:
@@ -272,23 +223,18 @@ def permit_of(
 
 
 def run_marks(run_id: int) -> tuple[bytes, bytes]:
-    """Return what sealed reports about examples begin with in a run, and what its last one does.
+    """Return the first bytes of a run's sealed reports about examples, and of its last one.
 
-    Evaluations and scaling of one run end by what is sealed for the one that failed as a whole, in
-    the one writing that there is. Where it cannot be written, nothing leaves.
+    The report for an app that failed as a whole ends the run's evaluations and scaling, in the same
+    write. If it cannot be written, nothing leaves.
     """
     return f"ldp-report {run_id:020d}:".encode(), f"ldp-ended- {run_id:020d}:".encode()
 
 
 def check_going_on(ledger: Ledger, charge: Charge, run_id: int) -> None:
-    """Refuse a new release about examples once one of the run has failed as a whole.
+    """Raise BudgetExhausted for a new release about examples after a failure of the whole.
 
-    Raises
-    ------
-    BudgetExhausted
-        If one has. What was charged before is answered as it was.
-    LedgerError
-        If the ledger cannot be read.
+    A release that was charged before is answered as before.
     """
     if ledger.has_charge(charge.data_id, charge.run_id, charge.message_id):
         return

@@ -1,8 +1,7 @@
-"""What went wrong and what to do, in words for the client's own log.
+"""Error texts and hints for the client's own log.
 
-Flower's mods want records that the gate does not show to what stands behind it, and fail in words
-about these records; a model of scikit-learn fails where a client lacks a class. Which of them
-failed is read from the error, for the client's own log.
+Some Flower mods cannot work behind the gate, and scikit-learn fails if a client lacks a class. The
+hint is found from the error's traceback and text.
 """
 
 import logging
@@ -49,13 +48,7 @@ _NAMED = {
 
 
 def hint_of(error: BaseException) -> str:
-    """Return a line that says what to do, or nothing; raises nothing.
-
-    Parameters
-    ----------
-    error : BaseException
-        Of what stands behind the gate. It may hold anything.
-    """
+    """Return a line that says what to do, or an empty text; raises nothing."""
     try:
         frames = traceback.walk_tb(error.__traceback__)
         modules = [str(frame.f_globals.get("__name__")) for frame, _ in frames]
@@ -73,9 +66,9 @@ MOST_CAUSE = 8_000
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the sentence of an error, what to do if that is known, and below it the traceback.
+    """Return an error's text, a hint and the traceback.
 
-    An error of this package says all in its sentence: its traceback is there at the debug level.
+    Errors of this package have a traceback at the debug level only.
     """
     try:
         said = cut_middle("".join(traceback.format_exception_only(error)).strip()) + hint_of(error)
@@ -101,7 +94,7 @@ def _times(run_id: int, code: str) -> Iterator[int]:
 
 
 def log_refusal(run_id: int, refusal: RefusalError) -> None:
-    """Warn of a refusal, once per run, process and code; what is like it is logged as INFO."""
+    """Log a refusal: the first per run, process and code as WARNING, others as INFO."""
     text = cut_middle(str(refusal))
     if next(_times(run_id, refusal.code)):
         say(_log, logging.INFO, "refused: %s", text)

@@ -1,26 +1,24 @@
-"""DP-SGD through the gate: a model by the package's own training, and its share of right answers.
+"""DP-SGD through the gate: privately trained models, and accuracy with noise.
 
-The claim is about one example, so the neutral law for a whole reply that serves claims about a
-client would be unsound here: if replacing one patient made the app fail, the server would see noise
-in place of a model of all others. So nothing of the app's reply is looked at. What leaves is the
-model that :func:`flower_ldp.training.private_training` made for this message, from the model that
-the server sent, by all steps of a round that was charged; whatever the app does after that, it
-leaves. An example that fails counts as zero within each step (docs/dpsgd_release.md).
+Guarantees here are about one example. A neutral report in place of a failed app would be unsound:
+if one patient made the app fail, the server would see noise instead of a model of all others. So
+the app's reply is not used. The model that :func:`flower_ldp.training.private_training` made from
+the model sent, by all steps of a charged round, leaves, whatever the app does afterwards. A failing
+example counts as zero in each step (docs/dpsgd_release.md).
 
-An app that fails before all steps are taken, or gives no training, is a failure of the whole. No
-epsilon covers it. A model of noise alone leaves, the owner is told, and the plan ends.
+If the app fails before all steps are taken, a model of noise alone leaves, the owner's log says so,
+and the plan ends. No epsilon covers this failure of the whole.
 
-How many predictions are right is about one example too: one that fails counts as wrong, and nothing
-else changes. What leaves is the count of the package's own
-:func:`flower_ldp.training.private_accuracy` with discrete Laplace noise, as an ordinary metric.
+An evaluation releases the count of right predictions of
+:func:`flower_ldp.training.private_accuracy` with discrete Laplace noise. A failing example counts
+as wrong.
 
-**Guarantee** of a count: epsilon per example and evaluation, and delta 0, but for a failure of the
-whole. An app that raises before its count, never counts, or is late fails as a whole: whether it
-does may depend on one example, and no epsilon covers it. Then a count of noise around one half
-leaves, and it is sealed as the last of the run. Every further evaluation of the run is refused, and
-every further scaling (:mod:`~flower_ldp.clients.scaling`). So the server learns from refusals which
-evaluation failed: one of their number + 1 things for each run. A killed process shows as a gap, and
-the run goes on.
+**Guarantee** of a count: epsilon per example and evaluation, delta 0, except for a failure of the
+whole: an app that raises before its count, never counts, or is late. One example may cause that,
+and no epsilon covers it. Noise around one half then leaves, sealed as the run's last report. Every
+further evaluation and scaling (:mod:`~flower_ldp.clients.scaling`) of the run is refused. Refusals
+so tell the server which evaluation failed: one of their number + 1 outcomes per run. A killed
+process shows as a gap, and the run goes on.
 """
 
 from __future__ import annotations
@@ -64,7 +62,7 @@ _UNDONE = "the app gave no {}: it must reply to each {} message with what {}(con
 
 
 def _check_keys(release: object, one: str, other: str) -> None:
-    """Refuse a key of the reply that is no text, or two that must differ and do not."""
+    """Refuse an empty or non-text key of the reply, or two equal ones."""
     for name, value in vars(release).items():
         if name.endswith("_key") and not (isinstance(value, str) and value):
             raise ValueError(f"{name} must be a text, and not empty, got {value!r}")
@@ -74,14 +72,9 @@ def _check_keys(release: object, one: str, other: str) -> None:
 
 @dataclass(frozen=True)
 class OpenCharged(OpenRelease, Generic[SessionT]):
-    """A message that the package's own code in the app answers, by what was charged for it.
+    """A message answered by the package's own code in the app, once charged.
 
-    Parameters
-    ----------
-    sent : mapping of str to ndarray
-        The model that the server sent.
-    charged : TrainingSession or CountSession, optional
-        What that code gets and gives back, once the message was charged.
+    ``sent`` is the server's model; ``charged`` is the session that this code uses.
     """
 
     #: What is told who writes the app, where that code was not called.
@@ -97,16 +90,13 @@ class OpenCharged(OpenRelease, Generic[SessionT]):
         return self.charged
 
     def _in_rehearsal(self) -> SessionT:
-        """Return what that code gets on public data."""
+        """Return the session for public data."""
         raise NotImplementedError
 
     def reply(self, ask: Callable[[], RecordDict], timing: ReplyTiming) -> RecordDict:
-        """Have the app do its work. Its reply is dropped, and what it raises once that is done.
+        """Call the app, and drop its reply and what it raises after the private work.
 
-        Raises
-        ------
-        Exception
-            Whatever the app raised before; in a simulation after it too.
+        Raises what the app raised before that; in a simulation also after it.
         """
         try:
             with in_session(self._charged):
@@ -124,13 +114,13 @@ class OpenCharged(OpenRelease, Generic[SessionT]):
         return RecordDict()
 
     def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, Self]:
-        """Have the app do its work on public data, and return what judges its reply."""
+        """Call the app on public data, and return its reply with its judge."""
         held = self._in_rehearsal()
         with in_session(held):
             return ask(), replace(self, charged=held)
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return what of a reply will not leave as the app may think; None if nothing is known."""
+        """Return what of a reply will not leave, or None."""
         return None if self._charged.is_done else self.undone
 
 
@@ -138,9 +128,8 @@ class OpenCharged(OpenRelease, Generic[SessionT]):
 class DPSGDRelease(Release):
     """Releases a train reply as the model that :func:`private_training` made.
 
-    The reply has the form that Flower's own strategies read: one ArrayRecord with the arrays that
-    were sent, and one MetricRecord with a weight that is constant: how many examples there are, by
-    the owner's policy.
+    The reply has the form that Flower's strategies read: one ArrayRecord with the arrays sent, and
+    one MetricRecord with a constant weight, the policy's number of examples.
 
     Parameters
     ----------
@@ -163,14 +152,14 @@ class DPSGDRelease(Release):
         _check_keys(self, "arrays_key", "metrics_key")
 
     def open(self, content: RecordDict) -> OpenDPSGD:
-        """Read the model that the server sent, and the plan if it proposes one.
+        """Read the model that the server sent, and its plan if it proposes one.
 
         Raises
         ------
         WireError
-            If the message holds not exactly one model, or a plan that is malformed.
+            If there is not exactly one model, or the plan is malformed.
         ValueError
-            If the model has no floating-point entries, or entries of another kind.
+            If the model has no floating-point entries, or unsupported dtypes.
         """
         sent = single_model(content)
         ModelLayout.of(sent)  # its dtypes
@@ -185,17 +174,7 @@ class DPSGDRelease(Release):
 
 @dataclass(frozen=True)
 class OpenDPSGD(OpenCharged[TrainingSession]):
-    """A message that asks for a round of private training.
-
-    Parameters
-    ----------
-    release : DPSGDRelease
-        The form of the reply.
-    proposed : TrainingPlan or None
-        The plan that the server proposes.
-    proximal : float
-        Weight of FedProx's proximal term.
-    """
+    """A request for a round of private training."""
 
     undone = _UNDONE.format("private training", "train", "private_training")
 
@@ -205,27 +184,21 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """None: a round costs nothing beside its plan, which the policy decides about."""
+        """Empty: the plan is charged, not the round."""
         return ()
 
     @property
     def parameters(self) -> str:
-        """What tells this round from another, as canonical JSON: the model that it begins from."""
+        """Digest of the model that the round starts from, and proximal weight, as JSON."""
         model = wire.model_digest(self.sent)
         return canonical({"mechanism": "dpsgd", "model": model, "proximal-mu": self.proximal})
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return what the authorizer is asked: a round of a plan."""
+        """Return the request to the authorizer: a round of a plan."""
         return replace(super().request(metadata), is_round=True, proposed=self.proposed)
 
     def with_permit(self, permit: Permit) -> OpenDPSGD:
-        """Return the release with the round that was charged.
-
-        Raises
-        ------
-        RefusalError
-            With ``REFUSED_POLICY`` if the authorizer grants no rounds.
-        """
+        """Return the release with the charged round; REFUSED_POLICY if the permit grants none."""
         if permit.granted is None:
             raise RefusalError(REFUSED_POLICY, "this authorizer grants no rounds of a plan")
         return replace(self, charged=TrainingSession(permit.granted, self.sent, self.proximal))
@@ -236,7 +209,7 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
         return TrainingSession(granted, self.sent, self.proximal, rehearsal=True)
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return what of a reply will not leave as the app may think; None if nothing is known."""
+        """Return what of a reply will not leave, or None."""
         if (undone := super().complaint(reply)) is not None:
             return undone
         known = {self.release.weight_key, DPSGDRelease.weight_key}
@@ -250,23 +223,17 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
         )
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the trained model, packed.
-
-        Raises
-        ------
-        ReleaseError
-            If the app did not train by :func:`private_training`, or not to the end.
-        """
+        """Return the trained model, packed; raise ReleaseError if training is not complete."""
         trained = self._charged.trained
         if trained is None:
             raise ReleaseError(self.undone)
         return self._packed(trained)
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a model of noise alone, packed.
+        """Return a packed model of noise alone.
 
-        By the training's own optimizer if the app came so far as to set it up, else by steps of
-        size 1 on all floating-point arrays.
+        It uses the training's own optimizer if the app set it up, else steps of size 1 on all
+        floating-point arrays.
         """
         alone, made = None, self._charged.noise_alone
         with contextlib.suppress(Exception):  # the optimizer is the app's
@@ -282,17 +249,10 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
         return RecordDict({self.release.arrays_key: record, self.release.metrics_key: metrics})
 
     def check_form(self, report: bytes) -> None:
-        """Raise unless these bytes are a model like the one sent, with the constant weight.
+        """Raise WireError unless the bytes are a model like the one sent, with the constant weight.
 
-        What only an integer array holds leaves as it came, so it is compared; the others may be
-        anything that a training makes.
-
-        Raises
-        ------
-        WireError
-            If they are not.
-        ReleaseError
-            If no round was charged.
+        Integer arrays must equal those sent; floating-point arrays may hold anything. Raises
+        ReleaseError if no round was charged.
         """
         arrays, weight = wire.decode_model(report, self.sent)
         if weight != self._charged.granted.examples:
@@ -323,14 +283,14 @@ _BYTES = 16
 class AccuracyRelease(Release):
     """Releases an evaluate reply as the share of right predictions, with noise.
 
-    The reply has one MetricRecord, as Flower's strategies read it: the share, which may lie outside
-    of [0, 1], and a weight that is constant: how many examples there are, by the owner's policy.
+    The reply has one MetricRecord that Flower's strategies read: the share, which may lie outside
+    of [0, 1], and a constant weight, the policy's number of examples.
 
     Parameters
     ----------
     epsilon : float
-        Of one evaluation, per example; in [1e-6, 100]. The owner's policy has to allow it, by the
-        name ``example_mean``.
+        Per example and evaluation, in [1e-6, 100]. The owner's policy must allow it for
+        ``example_mean``.
     weight_key : str
         The strategy's ``weighted_by_key``.
     accuracy_key : str
@@ -354,25 +314,13 @@ class AccuracyRelease(Release):
         _check_keys(self, "weight_key", "accuracy_key")
 
     def open(self, content: RecordDict) -> OpenAccuracy:
-        """Read the model that the server sent.
-
-        Raises
-        ------
-        WireError
-            If the message holds not exactly one model.
-        """
+        """Read the model that the server sent; raise WireError if there is not exactly one."""
         return OpenAccuracy(single_model(content), self)
 
 
 @dataclass(frozen=True)
 class OpenAccuracy(OpenCharged[CountSession]):
-    """A message that asks how many predictions are right.
-
-    Parameters
-    ----------
-    release : AccuracyRelease
-        Price and form of the reply.
-    """
+    """A request for the share of right predictions."""
 
     undone = _UNDONE.format("count", "evaluate", "private_accuracy")
 
@@ -380,27 +328,21 @@ class OpenAccuracy(OpenCharged[CountSession]):
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Cost of one evaluation, whatever the number of examples."""
+        """Cost of one evaluation, for any number of examples."""
         return ExampleMean(self.release.epsilon, 1).events()
 
     @property
     def parameters(self) -> str:
-        """The price, and the model that is evaluated, as canonical JSON."""
+        """Epsilon and the model's digest, as canonical JSON."""
         epsilon, model = float(self.release.epsilon), wire.model_digest(self.sent)
         return canonical({"mechanism": "example_mean", "epsilon": epsilon, "model": model})
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return what the authorizer is asked: a release about the policy's examples."""
+        """Return the request to the authorizer: a release about the policy's examples."""
         return replace(super().request(metadata), per_example=True)
 
     def with_permit(self, permit: Permit) -> OpenAccuracy:
-        """Return the release with how many examples there are.
-
-        Raises
-        ------
-        RefusalError
-            With ``REFUSED_POLICY`` if the authorizer does not say so.
-        """
+        """Return the release with the number of examples; REFUSED_POLICY if the permit has none."""
         if permit.examples is None:
             raise RefusalError(REFUSED_POLICY, "how many examples there are is not known")
         mechanism = ExampleMean(self.release.epsilon, permit.examples)
@@ -411,20 +353,14 @@ class OpenAccuracy(OpenCharged[CountSession]):
         return CountSession(mechanism, UNKNOWN, self.sent, rehearsal=True)
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the count with noise, packed.
-
-        Raises
-        ------
-        ReleaseError
-            If the app did not count by :func:`private_accuracy`.
-        """
+        """Return the noisy count, packed; raise ReleaseError if the app did not count."""
         total = self._charged.total
         if total is None:
             raise ReleaseError(self.undone)
         return self._packed(self._charged.mechanism.noised(total, rng))
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a count of which half are right, with noise, packed."""
+        """Return a noisy count around one half, packed."""
         return self._packed(self._charged.mechanism.neutral(rng))
 
     def content(self, report: bytes) -> RecordDict:
@@ -437,15 +373,7 @@ class OpenAccuracy(OpenCharged[CountSession]):
         return RecordDict({self.release.metrics_key: metrics})
 
     def check_form(self, report: bytes) -> None:
-        """Raise unless these bytes are a count of the policy's number of examples.
-
-        Raises
-        ------
-        WireError
-            If they are not.
-        ReleaseError
-            If no evaluation was charged.
-        """
+        """Raise WireError unless the bytes are a count of the policy's number of examples."""
         _, examples = _numbers(report)
         if examples != self._charged.mechanism.examples:
             raise WireError("domain", f"a count of {examples} examples")
@@ -456,7 +384,7 @@ class OpenAccuracy(OpenCharged[CountSession]):
 
 
 def _numbers(report: bytes) -> tuple[int, int]:
-    """Return what was counted, with noise, and of how many."""
+    """Return the noisy count and the number of examples."""
     if len(report) != 2 * _BYTES:
         raise WireError("length", f"{len(report)} bytes are no count")
     number, examples = report[:_BYTES], report[_BYTES:]

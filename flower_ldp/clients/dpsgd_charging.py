@@ -1,29 +1,23 @@
-"""Rounds of private training as the owner admits them: the plan is charged with the first one.
+"""Rounds of private training: the plan is charged with its first round.
 
-Whether a proposed plan's noise is enough is computed once, and not for who only asks. It takes
-seconds of a processor, and a server could propose plans without end. So it comes last, when the
-policy and the ledger would take the plan: one that passes is charged, which the budget ends. One
-that does not pass costs nothing, so of each run few of those are computed: a plan that was found
-wanting is remembered, and who has proposed several of them is refused without a look. All of it is
-about public numbers.
+**Order of checks.** Whether a proposed plan's noise suffices takes seconds to compute, and a server
+could propose plans without end. So it is computed last, when policy and ledger would accept the
+plan. A plan that passes is charged. A plan that fails is remembered, and after several of them in a
+run every new one is refused unseen. All inputs are public.
 
-An app that failed as a whole ends its plan, and no epsilon covers what a second such failure
-would tell. So a ledger that cannot be written at that moment, being locked or on a full disk, must
-not let the plan go on. Its end is then owed: an empty file beside the ledger
-(``<ledger>-ended-...``), which takes no space, says so to every process, and the process remembers
-it besides. Before the plan's next round the end is written to the ledger, or the round is refused.
-Where neither the ledger nor the file can be written, nothing leaves for the message either: to the
-server it is a gap, as when the process is killed.
+**End of a plan.** An app that fails as a whole ends its plan; no epsilon covers a second such
+failure. If the ledger cannot be written then, the end is owed: an empty file
+``<ledger>-ended-...`` says so to every process, and this process remembers it. The end is written
+before the plan's next round, or that round is refused. If neither ledger nor file can be written,
+nothing leaves, which the server sees as a gap.
 
-Trained models are kept for a message that comes again. A model may be long, and a ledger keeps what
-is sealed in it for good. So the model lies in a file of its own, in the folder ``<ledger>.models``,
-and what the ledger seals is a code (HMAC-SHA256) over it and over what it answers, under a key
-beside the ledger that this user alone can read (``<ledger>-models-key``). The file is on disk
-before the code is sealed. An owner may delete files at any time: a message that comes again is then
-refused.
+**Kept models.** Models are long and sealed data stays for good, so a model is kept as a file in
+``<ledger>.models``. The ledger seals an HMAC-SHA256 over the model and the request, under the key
+``<ledger>-models-key`` (mode 0600). The file is on disk before the code is sealed. If the owner
+deletes it, a repeated message is refused.
 
-A model that left in place of an app that failed has a code that begins otherwise. So that the plan
-has ended is sealed with what leaves, in one writing of one length whether the app failed or not.
+The code of a model that replaces a failed app begins differently. The end of the plan is therefore
+sealed together with the model, in one write of the same length with or without a failure.
 """
 
 from __future__ import annotations
@@ -77,28 +71,16 @@ FOLDER_SUFFIX, KEY_SUFFIX = ".models", "-models-key"
 
 @dataclass(frozen=True)
 class ProposedPlans:
-    """What was found of the plans that servers proposed, by run."""
+    """Proposed plans with too little noise, by run."""
 
     _wanting: OrderedDict[Hashable, dict[TrainingPlan, str]] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
 
     def check(self, run: Hashable, plan: TrainingPlan) -> None:
-        """Return if a plan's noise is enough.
+        """Raise RefusalError (``REFUSED_POLICY``) unless a plan's noise suffices.
 
-        One at a time: however many messages come at once, they take one processor.
-
-        Parameters
-        ----------
-        run : hashable
-            Whose proposals are counted together.
-        plan : TrainingPlan
-            What is proposed.
-
-        Raises
-        ------
-        RefusalError
-            With ``REFUSED_POLICY`` if it is not, or so many plans of the run had too little that
-            no other is computed.
+        Also raised if too many plans of the run failed before. Plans are computed one at a time, so
+        many messages take one processor.
         """
         with self._lock:
             found = self._wanting.get(run, {})
@@ -126,14 +108,7 @@ PROPOSED_PLANS = ProposedPlans()
 class ModelPlace:
     """Where the model that answers one message is kept.
 
-    Parameters
-    ----------
-    file : Path
-        The model's.
-    key : bytes
-        Of the codes.
-    answered : bytes
-        What the model answers.
+    ``key`` is the HMAC key, ``answered`` the request as bytes.
     """
 
     file: Path
@@ -142,12 +117,9 @@ class ModelPlace:
 
     @classmethod
     def beside(cls, ledger: Path, request: ReleaseRequest) -> ModelPlace:
-        """Return the place for a request, and make folder and key if they are missing.
+        """Return the place for a request; make folder and key if missing.
 
-        Raises
-        ------
-        RefusalError
-            With ``REFUSED_LEDGER``, before anything is charged, if that cannot be.
+        Raises RefusalError (``REFUSED_LEDGER``) before the charge if that fails.
         """
         ledger = Path(os.path.realpath(ledger))
         folder = ledger.with_name(ledger.name + FOLDER_SUFFIX)
@@ -163,17 +135,15 @@ class ModelPlace:
         return cls(folder / hashlib.sha256(answered).hexdigest()[:40], key, answered)
 
     def code(self, model: bytes, beginning: bytes) -> bytes:
-        """Return the code of a model."""
+        """Return the HMAC code of a model."""
         length = len(self.answered).to_bytes(8, "big")
         return beginning + hmac.digest(self.key, length + self.answered + model, "sha256")
 
     def kept(self, code: bytes) -> bytes:
-        """Return the model that has this code.
+        """Return the model with this code.
 
-        Raises
-        ------
-        RefusalError
-            With ``REFUSED_REPEAT`` if its file is gone, with ``REFUSED_LEDGER`` if it is another.
+        Raises RefusalError: ``REFUSED_REPEAT`` if the file is gone, ``REFUSED_LEDGER`` if it
+        differs.
         """
         try:
             model = self.file.read_bytes()
@@ -185,13 +155,7 @@ class ModelPlace:
         return model
 
     def keep(self, model: bytes, *, last: bool) -> bytes:
-        """Bring a model to disk, and return its code, which says whether it is the plan's last.
-
-        Raises
-        ------
-        LedgerError
-            If it cannot be kept, and must not leave.
-        """
+        """Write a model to disk and return its code; raise LedgerError if that fails."""
         try:
             # What a process left that was killed before its code was sealed has not left.
             self.file.unlink(missing_ok=True)
@@ -203,19 +167,7 @@ class ModelPlace:
 
 @dataclass(frozen=True)
 class AskedRound:
-    """A round of private training as the ledger is asked for it, and the end of its plan.
-
-    Parameters
-    ----------
-    policy : Policy
-        The owner's, with the ledger.
-    charge, plan : Charge
-        Of the round and of its plan.
-    granted : GrantedRound
-        What the training gets.
-    place : ModelPlace
-        Where its model is kept.
-    """
+    """A round of private training, its plan's charge, and the end of the plan."""
 
     policy: Policy
     charge: Charge
@@ -225,27 +177,24 @@ class AskedRound:
 
     @cached_property
     def owed(self) -> Path:
-        """A file that is there while the plan's end is not in the ledger, and should be.
+        """File that exists while the plan's end is missing in the ledger.
 
-        :meth:`write_owed_end` reads this first, before the app is called: no app can change it.
+        :meth:`write_owed_end` reads this before the app is called, so no app can change it.
         """
         ledger = Path(os.path.realpath(self.policy.ledger))
         name = hashlib.sha256(self.charge.data_id.encode()).hexdigest()[:40]
         return ledger.with_name(f"{ledger.name}{ENDED_SUFFIX}{name}")
 
     def write_end(self, ledger: Ledger) -> None:
-        """Use up what rounds the plan has left; any number of times is as good as once."""
+        """Use up the plan's remaining rounds; idempotent."""
         # In run 0, where no message can take its name.
         run, name = self.charge.run_id, f"end of run {self.charge.run_id}"
         ledger.end_plan(replace(self.charge, run_id=NO_RUN, during=run, message_id=name))
 
     def write_owed_end(self) -> None:
-        """Write an end that is owed, so that the ledger refuses the next round.
+        """Write an owed end, so that the ledger refuses the next round.
 
-        Raises
-        ------
-        LedgerError
-            If it still cannot be written. No round may begin.
+        Raises LedgerError if that still fails; no round may begin then.
         """
         file = self.owed
         if file in _owed or os.path.lexists(file):
@@ -256,7 +205,7 @@ class AskedRound:
                 file.unlink(missing_ok=True)
 
     def end(self) -> None:
-        """End the plan, here and now or before its next round. Raises nothing."""
+        """End the plan now or before its next round. Raises nothing."""
         try:
             with charging.ledger_of(self.policy) as ledger:
                 self.write_end(ledger)
@@ -271,18 +220,8 @@ class AskedRound:
     def permit(self, permit: Permit) -> Permit:
         """Return the permit to send this round's model, kept beside the ledger.
 
-        A failure of the app's ends the plan: no epsilon covers how it failed. Nothing is kept where
-        the plan has ended and that could be written nowhere.
-
-        Parameters
-        ----------
-        permit : Permit
-            Of the round, by the ledger.
-
-        Raises
-        ------
-        RefusalError
-            As :meth:`ModelPlace.kept`, if the round was answered before.
+        A failure of the app ends the plan. Nothing is kept if the end could not be written
+        anywhere. Raises RefusalError as :meth:`ModelPlace.kept` if the round was answered before.
         """
 
         def failed() -> None:
@@ -307,24 +246,10 @@ class AskedRound:
 
 
 def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> AskedRound:
-    """Return the round that a request is for, judged by the policy; nothing is charged yet.
+    """Return the requested round, judged by the policy and not yet charged.
 
-    Whether the plan's noise is enough takes seconds to compute, and is not asked here
-    (:class:`ProposedPlans`). A plan is of one run: another run pays for its own.
-
-    Parameters
-    ----------
-    policy : Policy
-        The owner's.
-    request : ReleaseRequest
-        With a plan that is wanted.
-    context : Context
-        Flower's.
-
-    Raises
-    ------
-    RefusalError
-        With ``REFUSED_POLICY`` if there is no plan, or it is another than the owner's.
+    The noise of a plan is not checked here (:class:`ProposedPlans`). Each run pays for its own
+    plan. Raises RefusalError (``REFUSED_POLICY``) if there is no plan, or not the owner's.
     """
     kind, example = request.message_type, policy.example
     account = charging.account_of(policy, context)
@@ -343,7 +268,7 @@ def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> Asked
 
 
 def charge_round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
-    """Charge a round of private training, and with its first one the plan."""
+    """Charge a round of private training, and the plan with its first round."""
     asked = round_of(policy, request, context)
     charge, plan = asked.charge, asked.plan
 

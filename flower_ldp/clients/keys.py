@@ -1,4 +1,4 @@
-"""Keys of this machine's own, in files beside a ledger that nobody else can read."""
+"""Secret keys of this machine, in files beside a ledger."""
 
 import os
 import stat
@@ -16,12 +16,9 @@ _BYTES = 32
 
 
 def own_key(path: Path) -> bytes:
-    """Return the key in a file; make it if there is none.
+    """Return the key in a file; make it if missing.
 
-    Raises
-    ------
-    OSError
-        If the file cannot be made or read, is not this user's alone, or is no key.
+    Raises OSError if the file cannot be used, is readable by others, or holds no key.
     """
     if not os.path.lexists(path):
         make_whole(path, os.urandom(_BYTES))  # or another process does, which is as good
@@ -39,12 +36,9 @@ def own_key(path: Path) -> bytes:
 
 @contextmanager
 def locked_key(ledger: Path) -> Iterator[bytes]:
-    """Hold the key file of a ledger, alone among processes and threads; made if missing.
+    """Yield a ledger's key, locked against other processes and threads; made if missing.
 
-    Raises
-    ------
-    LedgerError
-        If the file cannot be used, or others may read it.
+    Raises LedgerError if the file cannot be used, or others may read it.
     """
     path = Path(os.path.realpath(ledger) + ".labels-key")
     # Of its own for each call: threads exclude each other too.

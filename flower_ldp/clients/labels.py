@@ -1,20 +1,16 @@
-"""Private labels on the client: randomized once, stored beside the charge, used for ever.
+"""Private labels: randomized once on the client, stored beside the charge, reused for free.
 
-What the ledger stores beside the charge is an npz archive of the reports, the prior if there
-was one, and a **keyed** digest (HMAC-SHA256) of the account, the name and the true labels, to
-notice that a label set has changed. Without a key the digest would be private data: who has the
-ledger and knows all labels but one could try every value of the last. So the key lies in another
-file, beside the ledger (``<ledger>.labels-key``, mode 0600, with its lock in
-``<ledger>.labels-key.lock``), and a ledger that is copied, exported or sent to an auditor says
-nothing about labels beyond the reports.
+Randomizing labels again in each epoch, run or restart would cost epsilon each time. So a label set
+is randomized once under a name, and the reports are sealed in the ledger entry that charges it.
+The entry belongs to the data's account and to no run. Different labels under the same name are
+refused.
 
-A label that is randomized anew in each epoch, run or after each restart is paid for each
-time. So a label set is randomized once under a name, and what came out is stored in the
-owner's ledger, in the entry that charges it. Later calls return the stored reports and cost
-nothing. The entry belongs to the data's account and to no run. A label set of the same name
-that differs from the one that was randomized is refused.
+The ledger stores an npz archive: the reports, the prior if any, and a **keyed** digest
+(HMAC-SHA256) of account, name and true labels, to notice changes. An unkeyed digest would leak:
+who knows all labels but one could try each value of the last. The key is a file beside the ledger
+(``<ledger>.labels-key``, mode 0600), so a copied or exported ledger reveals only the reports.
 
-The owner's policy governs, by the names of the mechanisms at unit label::
+The policy allows it by the mechanism's name at unit label::
 
     messages:
       train:
@@ -23,9 +19,8 @@ The owner's policy governs, by the names of the mechanisms at unit label::
       label:
         life: {epsilon: 1.0}
 
-The cost is epsilon **per label**, whatever the number of labels, since each is randomized
-once. Features are not protected. docs/label_dp.md says what is stored and why it tells
-nothing about the labels. :class:`PrivateDataset` serves torch, which is not imported.
+The cost is epsilon **per label**, for any number of labels. Features are not protected. See
+docs/label_dp.md.
 """
 
 from __future__ import annotations
@@ -65,7 +60,7 @@ _log = logging.getLogger("flower_ldp")
 
 @dataclass(frozen=True)
 class StoredLabels:
-    """Where the ledger keeps the randomized labels of one name."""
+    """The ledger's place for the randomized labels of one name."""
 
     owner: PrivateLabels
     ledger: Ledger
@@ -73,7 +68,7 @@ class StoredLabels:
     digest: bytes
 
     def charge(self, stages: LabelStages, stage: int, n: int) -> Receipt:
-        """Charge a stage, or find it charged; the first stage of several charges for all."""
+        """Charge a stage, or find its charge; the first of several stages charges for all."""
         terms, account = stages.terms(n), self.owner.account
         staged = len(stages.mechanisms) > 1
         layout = f"{account}#labels:{quote(self.name, safe='')}"
@@ -112,7 +107,7 @@ class StoredLabels:
         return charging.charge_under(policy, account, under, events, canonical(terms), during=run)
 
     def _paid(self, charge: Charge, *, also: Charge | None = None) -> Receipt:
-        """Charge, unless it or what is to be charged with it would be refused."""
+        """Charge, unless ``charge`` or ``also`` would be refused."""
         limits, numbers = self.owner.policy.limits(), self.owner.policy.numbers()
         try:
             if also is not None:
@@ -125,7 +120,7 @@ class StoredLabels:
             raise RefusalError(error.code, f"{error.detail}; {told}") from error
 
     def stored(self, receipt: Receipt) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
-        """Return kept reports and their prior; raise ReleaseError if the true labels changed."""
+        """Return stored reports and prior; raise ReleaseError if the true labels changed."""
         reports, prior, digest = unpack(receipt.report or b"")
         if not hmac.compare_digest(digest, self.digest):
             told = f"the labels are not those that were randomized as {self.name!r}"
@@ -134,7 +129,7 @@ class StoredLabels:
 
 
 def pack(reports: NDArray[np.int64], prior: NDArray[np.float32] | None, digest: bytes) -> bytes:
-    """Return what the ledger stores."""
+    """Return the archive that the ledger stores."""
     small = reports.astype(np.min_scalar_type(int(reports.max(initial=0))))
     mark = np.frombuffer(digest, dtype=np.uint8)
     given: dict[str, Any] = {} if prior is None else {"prior": prior}
@@ -144,23 +139,16 @@ def pack(reports: NDArray[np.int64], prior: NDArray[np.float32] | None, digest: 
 
 
 def most_bytes(n: int, report_end: int, prior: NDArray[np.float32] | None) -> int:
-    """Return what :func:`pack` never exceeds, for n reports below an end: public, unlike them.
+    """Return a public bound on the length of :func:`pack` for n reports below ``report_end``.
 
-    What does not compress grows by less than a thousandth; heads of arrays and of the archive
-    have less than 4096 bytes.
+    Incompressible data grows by less than a thousandth; headers take less than 4096 bytes.
     """
     raw = n * np.min_scalar_type(report_end - 1).itemsize + (0 if prior is None else prior.nbytes)
     return raw + raw // 1_000 + 4_096
 
 
 def unpack(stored: bytes) -> tuple[NDArray[np.int64], NDArray[np.float32] | None, bytes]:
-    """Return reports, prior and digest from what the ledger stored.
-
-    Raises
-    ------
-    LedgerError
-        If it is no such archive.
-    """
+    """Return reports, prior and digest of a stored archive; raise LedgerError if it is none."""
     try:
         with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
             prior = arrays.get("prior")
@@ -186,26 +174,26 @@ def private_labels(
     stage: int = 0,
     prior: ArrayLike | None = None,
 ) -> RandomizedLabels:
-    """Randomize a client's labels once, or return what came out when that was done.
+    """Randomize a client's labels once, or return the stored result.
 
     Parameters
     ----------
     context : Context
         The client app's. The node's operator names the policy and with it the ledger.
     labels : array_like of integers, shape (n,)
-        All true labels of the set. One that is no integer in [0, categories) is answered by the
-        mechanism's neutral law, and the log says how many there were.
+        All true labels of the set. A value that is no integer in [0, categories) is answered by the
+        mechanism's neutral law; the log says how many there were.
     mechanism : LabelMechanism or LabelStages
-        KaryResponse, RRWithPrior or another, with ``unit=Unit.LABEL``. Stages randomize
-        disjoint parts of the set, one a call.
+        KaryResponse, RRWithPrior or another, with ``unit=Unit.LABEL``. Stages randomize disjoint
+        parts of the set, one per call.
     name : str
-        Of the label set. Another name is another set, and costs anew.
+        Of the label set. Another name is another set and costs again.
     stage : int
-        Which of the stages.
+        Index of the stage.
     prior : array_like of float, shape (categories,) or (members of the stage, categories)
-        For a mechanism that needs one (RRWithPrior), and only for it: public, or made from
-        reports that are paid for.
-        If the labels were randomized before, it is not used: see the result's ``prior``.
+        Only for a mechanism that needs one (RRWithPrior). It must be public, or made from reports
+        that are paid for. Stored labels keep the prior they were drawn with (the result's
+        ``prior``).
 
     Returns
     -------
@@ -214,15 +202,15 @@ def private_labels(
     Raises
     ------
     RefusalError
-        If the policy does not allow it or the budget is gone; also if the name was used with
-        other parameters, or a crash came between charge and storage.
+        If the policy or the budget does not allow it, the name was used with other parameters, or a
+        crash came between charge and storage.
     ReleaseError
-        If the labels are not those that were randomized under this name.
+        If the labels differ from those randomized under this name.
     LedgerError
         If the ledger or the key file cannot be used.
     ValueError
-        If a parameter is wrong, or the reports with their prior would be longer than a ledger
-        stores (2^28 bytes: 67 million numbers of priors). Nothing was charged.
+        If a parameter is wrong, or reports and prior exceed what a ledger stores (2^28 bytes, 67
+        million numbers of priors). Nothing was charged.
     """
     policy = charging.policy_of(context)
     store = PrivateLabels(policy, charging.account_of(policy, context), context.run_id)
@@ -232,16 +220,16 @@ def private_labels(
 
 @dataclass(frozen=True)
 class PrivateLabels:
-    """The randomized labels of one account; :func:`private_labels` is its use in an app.
+    """The randomized labels of one account; apps use :func:`private_labels`.
 
     Parameters
     ----------
     policy : Policy
         The data owner's.
     account : str
-        Name under which the ledger records spending.
+        The ledger account that pays.
     run : int
-        The run that asks: its limits count the labels too, which belong to none.
+        The run that asks. Its limits count the labels too, although their entry belongs to no run.
     """
 
     policy: Policy
@@ -257,7 +245,7 @@ class PrivateLabels:
         name: str = "train",
         prior: ArrayLike | None = None,
     ) -> RandomizedLabels:
-        """Randomize one stage once, or return its stored reports. See :func:`private_labels`."""
+        """Randomize one stage, or return its stored reports. See :func:`private_labels`."""
         charging.check_name(name)
         mechanism = stages.mechanism(stage)
         # The first stage pays for all: none may turn out later not to be allowed.
@@ -294,7 +282,6 @@ class PrivateLabels:
 def _check_prior(
     mechanism: LabelMechanism, prior: ArrayLike | None, n: int
 ) -> NDArray[np.float32] | None:
-    """Return the prior as it will be stored."""
     if not mechanism.needs_prior:
         refuse_prior(mechanism.name, prior)
     with np.errstate(over="ignore"):  # what becomes infinite is refused below
@@ -308,23 +295,23 @@ def _check_prior(
 
 @dataclass(frozen=True, eq=False)
 class PrivateDataset:
-    """A data set in which randomized labels stand in the place of the true ones.
+    """A map-style data set with randomized labels in place of the true ones.
 
-    Works where a map-style ``torch.utils.data.Dataset`` does, in a ``DataLoader`` too. It
-    holds the examples of the stage that was randomized, which is all of them unless there
-    are several stages.
+    Works as a ``torch.utils.data.Dataset``, also in a ``DataLoader``, without importing torch. It
+    holds the examples of the stage that was randomized: all of them, unless there are several
+    stages.
 
     Parameters
     ----------
     dataset : Data
-        With the true labels, which are never handed out.
+        With the true labels, which are never returned.
     labels : RandomizedLabels
         Of this data set.
 
     Raises
     ------
     ValueError
-        If the reports are no labels but sets of them.
+        If the reports are sets of labels.
     """
 
     dataset: Data
@@ -337,19 +324,16 @@ class PrivateDataset:
         return len(self.labels.reports)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        """Return an item of the data set with its randomized label as the last element."""
+        """Return an item with its randomized label as the last element."""
         place = range(len(self))[index]  # raises IndexError at the end, as a sequence must
         *features, _ = self.dataset[int(self.labels.members[place])]
         return *features, int(self.labels.reports[place])
 
 
 def true_labels(dataset: Data) -> NDArray[np.int64]:
-    """Read the label of each item, in order; -1 for one that is no integer of at least 0.
+    """Read the items' labels in order; -1 for one that is no integer of at least 0.
 
-    Raises
-    ------
-    ValueError
-        If an item does not have the form of features and a label.
+    Raises ValueError if an item is not a tuple or list of features and a label.
     """
     found = []
     for index in range(len(dataset)):
@@ -371,13 +355,13 @@ def private_dataset(
 ) -> PrivateDataset:
     """Return a data set with randomized labels: :func:`private_labels` for torch.
 
-    Each item is read once for its label. The order of the items must stay the same from
-    call to call, or the labels are refused as changed.
+    Each item is read once for its label. The order of the items must be the same in each call, or
+    the labels are refused as changed. Parameters and errors are those of :func:`private_labels`.
 
     Raises
     ------
     ValueError
-        Also if the mechanism reports no labels but sets of them. Nothing was charged.
+        Also if the mechanism reports sets of labels. Nothing was charged.
     """
     stages = LabelStages.of(mechanism)
     _check_reports(stages.mechanism(stage))  # before anything is charged

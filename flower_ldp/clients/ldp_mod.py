@@ -1,44 +1,36 @@
-"""The gate: the one way out of a client.
+"""The gate: a Flower mod that lets only private reports leave a client.
 
-``LdpMod`` wraps a Flower ``ClientApp``. For each message it (1) finds the release for the
-message's type, (2) reads the server's proposal, (3) asks its authorizer, all three from
-public data; then it (4) lets the app compute, (5) has the permit keep the release's private
-report, and (6) builds a new reply from it. The app's own reply never leaves, not in part;
-nor does what an exception says.
+Steps per message: (1) find the release for the message's type, (2) read the server's proposal, (3)
+ask the authorizer, (4) run the app, (5) have the permit keep the private report, (6) build a new
+reply from it. Steps 1 to 3 use public data only. Nothing of the app's reply, and no text of an
+exception, leaves.
 
-**Once the app was called, the answer has one form.** An app that raises, exits, answers with an
-error, gives no message or another one, or is late, leaves as a report by the neutral law
-(:mod:`flower_ldp.mechanisms.base`), kept and sent as any report; what it failed of stays in the
-client's log, cut to a bounded length, and in the owner's counter. An acknowledgement is empty,
-whatever the app did. Only a policy with ``mode: simulation`` makes an error of it, and of a reply
-of which not all can be read, since nothing is protected there and whoever writes an app has to see
-it fail.
-``KeyboardInterrupt`` is a killed process: there is no answer.
+**After step 3 every answer has the same form.** If the app raises, exits, is late or gives no
+valid reply, a neutral report (:mod:`flower_ldp.mechanisms.base`) is kept and sent instead. The
+cause goes to the client's log, cut to a bounded length, and to the owner's counter. An
+acknowledgement is always empty. A policy with ``mode: simulation`` protects nothing: there, a
+failing app or an unreadable reply becomes an error. ``KeyboardInterrupt`` counts as a killed
+process and is not answered.
+
+**Other errors** have constant reasons (:mod:`flower_ldp.refusals`) that depend on public state
+alone. All reports to one proposal have one length, so whether a report can be kept does not depend
+on it.
+
+**Fixed moment.** If the policy sets one, the app runs in its own thread. A late app's answer and
+changes to Flower's context are dropped, and its thread runs on; its load can delay later answers.
+Failures are logged and counted only well before or well after the moment, because logging takes
+time that would show.
+
+**Resources.** A failed app may hold memory or files. Its frames are cleared first, and spare file
+descriptors are reserved before it is called, so that keeping a report does not depend on how the
+app failed.
+
+**Context.** Flower stores what the app leaves in its context. The app therefore gets a copy
+(:func:`kept_node_config`), of which only the state is kept. A changed node configuration could
+name another policy; a changed run configuration could carry private data into a rehearsal
+(:mod:`~flower_ldp.clients.rehearsal`), whose texts leave.
 
 In an app of a guarded node that privatizes, the mod steps aside (:mod:`flower_ldp.inner_gate`).
-
-All else ends in one of a few constant errors (:mod:`flower_ldp.refusals`), which depend on public
-state alone. Messages are judged before the app is called, and all reports
-to one proposal have one length, so that whether a report can be kept does not depend on it.
-
-Where the owner sets a fixed moment, the app runs in a thread of its own. One that is late is
-left behind: its answer is dropped, what it does to Flower's context is lost, and the thread goes
-on until it or the process ends. What it takes of the processor can delay what comes after.
-A failure is then logged and counted well before the moment or well after it, since between the
-moment and the answer it would show in the time.
-
-An app that failed for want of memory or of open files may still hold what it took. So what its
-frames hold is let go before anything else is done, and the gate sets some descriptors aside before
-it calls the app: whether a report can be kept must not depend on how the app failed.
-
-The node's configuration is the operator's: what an app writes there is not kept. Flower gives an
-app the very context that it stores afterwards, and stores what the app made of it: its node's
-configuration too, which may name the policy by which the next message is judged. So the app gets a
-context of its own, with the same state and copies of the configurations (:func:`kept_node_config`).
-
-The run's configuration is not kept either. It is public, and a rehearsal sees it
-(:mod:`~flower_ldp.clients.rehearsal`): an app that wrote there what it made of its data would find
-it again where texts leave. What an app wants to keep goes into its state.
 """
 
 from __future__ import annotations
@@ -84,34 +76,33 @@ _MOST_CHAINED = 100
 class LdpMod:
     """Flower client mod that lets only private reports leave.
 
-    Put it **first** in the list of mods: the first mod is outermost, and what lies outside
-    the gate is not guarded by it.
+    Put it **first** in the list of mods. The first mod is outermost, and the gate does not guard
+    the mods outside it.
 
     Parameters
     ----------
     train, evaluate, query : Release, optional
-        How replies to these types of message are privatized. A type without a release is
-        refused before the app sees the message.
+        Privatizes replies to messages of this type. A type without a release is refused before the
+        app sees the message.
     authorizer : Authorizer, optional
-        Decides, from public facts, whether a release may happen. By default the data
-        owner does, by a policy file that the operator names
-        (:class:`~flower_ldp.clients.OwnerAuthorizer`); without a policy nothing leaves, in a
-        simulation either.
+        Decides from public facts whether a release may happen. By default the policy file that the
+        operator names decides (:class:`~flower_ldp.clients.OwnerAuthorizer`). Without a policy
+        nothing leaves, also in a simulation.
     actions : mapping of str to Release, optional
-        The same for types of message with an action, as ``"train.forward"``.
+        Releases for message types with an action, such as ``"train.forward"``.
     acknowledged : collection of str
-        Types of message whose reply is empty whatever the app does: the app takes what the
-        server sends, and nothing is released. The authorizer is asked for these too.
+        Message types that are answered by an empty reply, whatever the app does. The authorizer is
+        asked for these too.
     rehearsal : Rehearsal, optional
-        The app's work on public sample data, called before the first charge of a run; what it
-        raises is public, and is answered in words.
+        The app's work on public sample data, called before the first charge of a run. The text of
+        an error that it raises is public and is sent to the server.
 
     Raises
     ------
     ValueError
-        If a type of message is both released and acknowledged.
+        If a message type is both released and acknowledged.
     TypeError
-        If a release is a class or no release, or the rehearsal is none.
+        If a release is a class or not a release, or the rehearsal is not a Rehearsal.
 
     Examples
     --------
@@ -143,7 +134,7 @@ class LdpMod:
         self._authorizer: Authorizer = OwnerAuthorizer() if authorizer is None else authorizer
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Answer one message with a private report, an empty one, or a constant error."""
+        """Answer one message by a private report, an empty reply or a constant error."""
         arrived = time.monotonic()
 
         def ask(own: Context) -> Message:
@@ -181,7 +172,6 @@ class LdpMod:
     def _acknowledge(
         self, message: Message, context: Context, call_next: ClientAppCallable, arrived: float
     ) -> Message:
-        """Let the app take a message in, and say no more than that it came."""
         timing = self._authorizer.acknowledge(message.metadata.message_type, context)
 
         def taken(own: Context) -> bytes:
@@ -194,7 +184,7 @@ class LdpMod:
 def _new_report(
     opened: OpenRelease, permit: Permit, call: AppCall, ask: Callable[[Context], Message]
 ) -> bytes:
-    """Have the app compute, and return the private report that the permit keeps."""
+    """Run the app and return the private report, after the permit has kept it."""
 
     def computed(own: Context) -> tuple[bytes, bool]:
         return _private_report(opened, permit.timing, lambda: ask(own)), False
@@ -234,7 +224,6 @@ def _neutral(opened: OpenRelease) -> bytes:
 
 
 def _checked(given: Mapping[str, Release | None]) -> dict[str, Release]:
-    """Return the releases that were given; raise TypeError for a class, or what opens nothing."""
     for kind, one in given.items():
         if isinstance(one, type):
             raise TypeError(f"{kind} must be a release: write {kind}={one.__name__}()")
@@ -252,9 +241,9 @@ class AppFailedError(ReleaseError):
 
 @dataclass(frozen=True)
 class _Outcome(Generic[ResultT]):
-    """What came of an attempt: a result, or what the log says of the error.
+    """Result of an attempt, or the log text of its error.
 
-    The error itself is not kept, since its frames hold all that the app had in hand.
+    The error itself is not kept, because its frames hold the app's objects.
     """
 
     result: ResultT | None
@@ -264,16 +253,10 @@ class _Outcome(Generic[ResultT]):
 
 @dataclass(frozen=True)
 class AppCall:
-    """One call of the app, for one message.
+    """One call of the app for one message.
 
-    Parameters
-    ----------
-    timing : ReplyTiming
-        The owner's word on how an answer leaves.
-    arrived : float
-        When the message came, by :func:`time.monotonic`.
-    context : Context
-        Flower's. The app gets one of its own, of which the state is kept.
+    ``arrived`` is the message's arrival by :func:`time.monotonic`. The app gets a copy of
+    ``context``, of which the state is kept.
     """
 
     timing: ReplyTiming
@@ -281,24 +264,17 @@ class AppCall:
     context: Context
 
     def run(self, compute: Callable[[Context], ResultT], instead: Callable[[], ResultT]) -> ResultT:
-        """Return what ``compute`` returns, or what ``instead`` returns if that failed.
+        """Return ``compute``'s result, or ``instead``'s if ``compute`` failed.
 
-        With a fixed moment it returns at that moment, and ``compute`` runs in another thread. The
-        app may be left behind there, so its state is its own too, and kept if it was in time.
-
-        Parameters
-        ----------
-        compute : callable
-            Calls the app with the context that it is given, and builds what may leave.
-        instead : callable
-            Builds what leaves otherwise. It sees no private data.
+        With a fixed moment, it returns at that moment and ``compute`` runs in another thread; the
+        app's state is then kept only if it was in time. ``instead`` sees no private data.
 
         Raises
         ------
         AppFailedError
             In a simulation, if the app failed.
         KeyboardInterrupt
-            If that is what the app raised, or what this process got: it is being killed.
+            If the app raised it or this process received it.
         """
         if self.timing.answer_after is not None:
             return self._at(self.arrived + self.timing.answer_after, compute, instead)
@@ -314,7 +290,7 @@ class AppCall:
     def _at(
         self, moment: float, compute: Callable[[Context], ResultT], instead: Callable[[], ResultT]
     ) -> ResultT:
-        """Return at the moment what there is; in a simulation, raise as soon as the app failed."""
+        """Return the result at the moment; in a simulation, raise as soon as the app failed."""
         # Nothing else is copied: what a mod outside of the gate hung onto the context may not copy.
         own = replace(self.context)
         for part in ("node_config", "state", "run_config"):
@@ -368,7 +344,7 @@ def _attempt(compute: Callable[[], ResultT]) -> _Outcome[ResultT]:
 
 
 def _let_go(error: BaseException) -> None:
-    """Clear the frames of an error and of those that led to it: files and memory are freed."""
+    """Clear the frames of an error and of its causes, to free files and memory."""
     chained: BaseException | None = error
     for _ in range(_MOST_CHAINED):
         if chained is None:
@@ -379,7 +355,7 @@ def _let_go(error: BaseException) -> None:
 
 @contextmanager
 def _spare_files() -> Iterator[None]:
-    """Set descriptors aside while the app runs, which may use up all others."""
+    """Reserve file descriptors while the app runs, which may use up all others."""
     held: list[int] = []
     with suppress(OSError):  # of fewer the ledger was opened all the same, before the app is called
         held.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE_FILES))
@@ -393,13 +369,9 @@ def _spare_files() -> Iterator[None]:
 
 @contextmanager
 def kept_node_config(context: Context) -> Iterator[Context]:
-    """Yield the context for the app, of which only the state is kept.
+    """Yield a context for the app, of which only the state is kept.
 
-    Parameters
-    ----------
-    context : Context
-        Flower's, which it stores when the message is answered. Its node, run and both
-        configurations stay what they are, and nothing that the app holds leads to them.
+    No object of the app leads to Flower's own configurations.
     """
     own = copy.copy(context)
     own.node_config, own.run_config = dict(context.node_config), dict(context.run_config)
@@ -410,10 +382,10 @@ def kept_node_config(context: Context) -> Iterator[Context]:
 
 
 def keep_state(context: Context, own: Context) -> None:
-    """Give Flower's context the state of the app's, and nothing else of it.
+    """Copy the app's state into Flower's context, and nothing else.
 
-    What Flower could not store, since the app took it away or put something else there, stays as
-    it was. That must be no error: after the charge an answer has one form.
+    A state that Flower could not store is ignored without an error: after the charge every answer
+    has one form.
     """
     try:
         state = own.state

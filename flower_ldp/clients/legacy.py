@@ -1,18 +1,15 @@
-"""Old-style Flower apps (``NumPyClient``, ``client_fn``) behind the new strategies.
+"""Old-style Flower apps (``NumPyClient``, ``client_fn``) behind the gate.
 
-Such an app reads its instructions under other record keys (``fitins.parameters``,
-``fitins.config``) and answers under others (``fitres.parameters``, its arrays named "0",
-"1", ...). :func:`legacy_client_mod` translates, so that the app's class stays untouched::
+Old-style apps use other record keys (``fitins.parameters``, ``fitres.parameters``).
+:func:`legacy_client_mod` translates, **behind** the gate, so that the app need not change::
 
     app = ClientApp(
         client_fn=client_fn,
         mods=[LdpMod(train=SignDSRelease()), legacy_client_mod],
     )
 
-It stands **behind** the gate, which then sees one model in, one model out. What else the
-app returns (number of examples, metrics) is dropped here already.
-
-The keys are Flower's own and not part of its public interface; a test pins them.
+The app's number of examples and metrics are dropped. The keys are internal to Flower; a test pins
+them.
 """
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
@@ -30,8 +27,8 @@ def legacy_client_mod(message: Message, context: Context, call_next: ClientAppCa
     Raises
     ------
     ReleaseError
-        If the message holds not exactly one model, or the app's answer is no success or
-        has another number of arrays.
+        If the message does not hold exactly one model, or the app's answer is no success or has
+        another number of arrays.
     """
     if message.metadata.message_type != MessageType.TRAIN:
         return call_next(message, context)
@@ -57,7 +54,7 @@ def legacy_client_mod(message: Message, context: Context, call_next: ClientAppCa
 
 
 def _trained(content: RecordDict, names: list[str]) -> ArrayRecord:
-    """Return the answer's arrays under the names of the model that was sent."""
+    """Return the answer's arrays under the sent model's names."""
     status = content.config_records.get("fitres.status")
     if status is None or status.get("code") != 0:
         raise ReleaseError(f"the app reports no success: {dict(status or {})}")

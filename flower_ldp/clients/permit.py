@@ -1,12 +1,11 @@
-"""Whether a release may happen, and leave to send it: decided before private data is read.
+"""Authorization: whether a release may happen, decided before private data is read.
 
-The gate asks its :class:`Authorizer` with public facts only: who asks, in which run, and
-what the answer would cost. A refusal is a :class:`~flower_ldp.errors.RefusalError` with a
-constant code. The data owner's policy and durable ledger are such an authorizer.
+The gate asks its :class:`Authorizer` with public facts only: who asks, in which run, at what cost.
+A refusal is a :class:`~flower_ldp.errors.RefusalError` with a constant code.
 
-An admitted request is paid for, once: the :class:`Permit` keeps the report before it
-leaves, and when the same message is delivered again (a retry, a restarted node) it gives
-that report back instead of letting a second one be drawn for free.
+An admitted request is charged once. Its :class:`Permit` keeps the report before it leaves. If the
+message is delivered again (a retry, a restarted node), the same report is sent, so no second one is
+drawn for free.
 """
 
 import json
@@ -28,14 +27,9 @@ def canonical(fields: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True)
 class PriorCharge:
-    """What releases rest on and all of the data has paid for once, as a private training.
+    """An earlier charge, such as a private training, that later releases rest on for free.
 
-    Parameters
-    ----------
-    events : tuple of PrivacyEvent
-        What it cost.
-    parameters : str
-        What it was, as canonical JSON. The same parameters are paid for once.
+    Equal ``parameters`` (canonical JSON) are charged once.
     """
 
     events: tuple[PrivacyEvent, ...]
@@ -44,16 +38,9 @@ class PriorCharge:
 
 @dataclass(frozen=True)
 class GrantedRound:
-    """One round of private training that was charged, and marked as used.
+    """One charged round of private training, marked as used.
 
-    Parameters
-    ----------
-    plan : TrainingPlan
-        What was charged.
-    examples : int
-        How many examples there are, by the owner's policy; public.
-    example : {"row", "patient"}
-        What one example is, by the owner's policy.
+    ``examples`` and ``example`` are number and kind of examples by the owner's policy; public.
     """
 
     plan: TrainingPlan
@@ -68,35 +55,35 @@ class ReleaseRequest:
     Parameters
     ----------
     run_id : int
-        Flower's identity of the run.
+        Flower's run.
     message_id : str
-        Flower's identity of the message; the same message delivered again has the same.
+        Flower's message; equal when the same message is delivered again.
     message_type : str
         ``"train"``, ``"evaluate"`` or ``"query"``.
     events : tuple of PrivacyEvent
-        What the answer would cost.
+        Cost of the answer.
     parameters : str
-        The proposal in full, as canonical JSON: what a record of the release says of its
-        parameters, and what tells the same request from another under the same identity.
+        The whole proposal as canonical JSON. It is recorded, and tells different requests under one
+        identity apart.
     part : str
-        The part of the client's data that the release is about, if it is not about all: each
-        part has an account of its own (:class:`~flower_ldp.clients.release.KeptRelease`).
+        The part of the client's data, which has its own account
+        (:class:`~flower_ldp.clients.release.KeptRelease`); empty for all of it.
     memo : str
-        What the report is kept under, if any other message may be answered with it too.
+        Question under which the report is kept, if it may answer other messages too.
     basis : PriorCharge, optional
-        What the release rests on, if that is to be paid for as well.
+        A charge that the release rests on and that must be paid as well.
     is_round : bool
-        Whether a round of private training is wanted, which has no events of its own: by the
-        owner's plan, or by one that is proposed.
+        Whether this is a round of private training, by the owner's or a proposed plan. A round has
+        no events: its plan is charged.
     proposed : TrainingPlan, optional
-        The server's plan, if it proposes one.
+        The server's plan.
     extension : ExtensionReport, optional
-        What the proposal states of an extension, which the authorizer is to load.
+        The proposed extension, which the authorizer loads.
     entries : int
-        That a report of an extension is about.
+        Entries of an extension's report.
     per_example : bool
-        Whether an example of the release is what the owner's policy says that one is. The policy
-        must then say how many there are.
+        Whether the release is about examples as the owner's policy defines them. The policy must
+        then state their number.
     """
 
     run_id: int
@@ -116,16 +103,16 @@ class ReleaseRequest:
 
 @dataclass(frozen=True)
 class ReplyTiming:
-    """The owner's word on how the app's answer to a message leaves, whatever it is.
+    """How the app's answer to a message leaves.
 
     Parameters
     ----------
     is_simulation : bool
-        Whether neither data nor budget is real: then a failing app is answered by an error.
+        Whether data and budget are not real. A failing app is then answered by an error.
     answer_after : float or None
-        Seconds from the message's arrival at which the answer leaves; None for no such time.
+        Seconds from the message's arrival to the answer; None for no fixed moment.
     failed : callable
-        Counts, for the owner alone, that the app failed. Raises nothing.
+        Counts for the owner that the app failed. Raises nothing.
     """
 
     is_simulation: bool = False
@@ -135,29 +122,30 @@ class ReplyTiming:
 
 @dataclass(frozen=True)
 class Permit:
-    """Leave to send one report that has been paid for.
+    """Permission to send one report that is charged.
 
-    Who wants to do something else with a report that is kept replaces ``keep``.
+    Replace ``keep`` to handle kept reports in another way.
 
     Parameters
     ----------
     timing : ReplyTiming
         How the answer leaves.
     keep : callable
-        ``keep(report, last)`` keeps a new report before it leaves; raising stops it. With ``last``
-        it is for an app that failed as a whole: what ends with that ends, in the same writing.
+        ``keep(report, last)`` stores a new report before it leaves; an exception stops it. ``last``
+        marks the report of an app that failed as a whole, and in the same write ends what such a
+        failure ends.
     stored : bytes or None
-        The report that this very request got before, to be sent again.
+        The report that this request got before, to be sent again.
     close : callable
-        Lets go of what is held open for the report; keeping after it is possible, and slower.
+        Releases what is held open for the report. ``keep`` still works afterwards, more slowly.
     examples : int or None
-        How many examples there are, if the owner's policy says so; public.
+        Number of examples by the owner's policy; public.
     example : {"row", "patient"}
-        What one example is.
+        Unit of an example.
     granted : GrantedRound or None
-        The round of a plan that was charged.
+        The charged round of a plan.
     prepared : ExtensionReport or None
-        The extension, ready for this message.
+        The loaded extension.
     """
 
     timing: ReplyTiming
@@ -171,22 +159,22 @@ class Permit:
 
 
 class Authorizer(Protocol):
-    """Decides about releases, and records what they cost."""
+    """Decides about releases and records their cost."""
 
     def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
-        """Charge the release and return the permit for it.
+        """Charge the release and return its permit.
 
         Raises
         ------
         RefusalError
-            If it may not.
+            If the release is not allowed.
         """
 
     def acknowledge(self, message_type: str, context: Context) -> ReplyTiming:
-        """Let a message be answered without a release: the answer holds public facts or nothing.
+        """Allow an answer without a release, which holds public facts or nothing.
 
         Raises
         ------
         RefusalError
-            If it may not.
+            If the answer is not allowed.
         """

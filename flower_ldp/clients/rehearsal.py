@@ -1,21 +1,17 @@
-"""A rehearsal: the app's own work on public sample data, before a run is charged for anything.
+"""Rehearsals: the app's work on public sample data, before a run's first charge.
 
-An app with a bug (a wrong shape, a missing package, NaN after a step) answers with neutral reports,
-and each of them costs what a report costs. So before the first charge of a run the gate calls the
-app's code on sample data that the app ships. The model that the server sent, the sample and the
-code are public, so a failure there is a public cause: nothing is charged, and the answer is the
-error ``REFUSED_REHEARSAL`` **with the text of what was raised**.
+A bug (a wrong shape, a missing package, NaN) would yield neutral reports at full cost. A rehearsal
+finds it first: nothing is charged, and the server gets ``REFUSED_REHEARSAL`` **with the error's
+text**.
 
-It is public because the rehearsal cannot read the client's data by Flower's means: its context has
-no node configuration but the mark :data:`MARK`, no state, and 0 for the node's identity; the run's
-configuration is as Flower gave it, whatever an app wrote there; and its message is a copy. An app
-that reads private data all the same, by a path that it knows, breaks its own promise, as one that
-leaves the gate out does (docs/threat_model.md). In the guarded node the app's process is not
-believed: there no rehearsal is held, and no text of the app's leaves.
+That text is public because model, sample and code are, and Flower gives a rehearsal no private
+data: its context has no node configuration but :data:`MARK`, no state, node id 0 and the original
+run configuration, and its message is a copy. An app that reads private data by a path that it knows
+breaks its own promise, as an app without a gate does (docs/threat_model.md). A guarded node trusts
+no app process: there is no rehearsal, and no text leaves.
 
-A rehearsal is held once per type of message, run and process, and once per node and run: a mark
-in Flower's state remembers it. An app can set or delete that mark, and only spares or repeats its
-own rehearsal.
+A rehearsal runs once per message type, run and process, and once per node and run, by a mark in
+Flower's state. An app that changes the mark only skips or repeats its own rehearsal.
 """
 
 import copy
@@ -48,20 +44,19 @@ Handler: TypeAlias = Callable[[Message, Context], Message]
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What the app does on public sample data, by type of message.
+    """The app's work on public sample data, by type of message.
 
     Parameters
     ----------
     train, evaluate, query : callable, optional
-        As the app's handler of this type: takes a message and a context, and returns a reply.
-        It must do what the handler does, on sample data that the app ships: a few rows that
-        look like the clients' and belong to nobody. ``context.run_config`` is that of the run.
-        A type without one is not rehearsed.
+        Takes a message and a context and returns a reply, as the app's handler of this type. It
+        must do the same work on sample data shipped with the app: a few rows like the clients' that
+        belong to nobody. ``context.run_config`` is the run's. A type without one is not rehearsed.
 
     Raises
     ------
     TypeError
-        If one cannot be called.
+        If one is not callable.
 
     Examples
     --------
@@ -87,17 +82,17 @@ class Rehearsal:
         Parameters
         ----------
         opened : OpenRelease
-            Judges the reply as it would a real one.
+            Judges the reply as a real one.
         message : Message
             The server's; the app gets a copy.
         context : Context
-            The client's; the app gets none of it but the run's configuration.
+            The client's; the app gets only its run configuration.
 
         Raises
         ------
         RefusalError
-            If the app fails, or its reply could not be privatized. Its code is
-            :data:`~flower_ldp.refusals.REFUSED_REHEARSAL` and the text, which leaves.
+            If the app fails, or its reply could not be privatized. The code is
+            :data:`~flower_ldp.refusals.REFUSED_REHEARSAL` with the error's text, which leaves.
         """
         kind, run_id = message.metadata.message_type, message.metadata.run_id
         handler: Handler | None = vars(self).get(kind)  # the fields are types of messages
@@ -122,7 +117,7 @@ _held: OrderedDict[tuple[int, str], str | None] = OrderedDict()
 def _failure(
     handler: Handler, opened: OpenRelease, message: Message, context: Context
 ) -> str | None:
-    """Call the app on its sample, and return in words what went wrong; None if nothing did."""
+    """Call the app on its sample and return the error's text, or None."""
     try:
         given = for_app(copy.deepcopy(message), released=True)
         # A context that leads to no data of the client's.

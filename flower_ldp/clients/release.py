@@ -1,22 +1,20 @@
-"""What the gate asks of a kind of reply: open the proposal, then build a private report.
+"""Releases: open the server's proposal, then build a private report.
 
-A :class:`Release` sees a message twice. First, before the app runs, ``open`` reads the
-server's proposal from it: public data only, so that a refusal tells nothing about the
-client. Then the :class:`OpenRelease` turns the app's raw reply into the bytes of a private
-report. The gate alone puts these bytes into a reply, so a release cannot add a field.
+:meth:`Release.open` runs before the app and sees public data only, so a refusal reveals nothing
+about the client. The :class:`OpenRelease` then turns the app's raw reply into the bytes of a
+report. Only the gate puts these bytes into a reply, so a release cannot add a field.
 
-A report is always made. A refusal here would depend on private data and would be an outcome that
-no epsilon counts, so what cannot be read is answered by the neutral law of each mechanism
-(:mod:`flower_ldp.mechanisms.base`), in the shape that the proposal gives.
+**A report is always made.** A refusal at this point would depend on private data, and no epsilon
+would cover it. What cannot be read is answered by each mechanism's neutral law
+(:mod:`flower_ldp.mechanisms.base`), in the proposal's shape.
 
-A neutral draw for the whole reply is within epsilon where that is about the client: then the
-reply as a whole is the private value. Where it is about an example or a label, one record that
-cannot be read must not change what leaves for the others, so ``privatize`` answers neutrally
-record by record, and an app that fails for some records says so (:class:`IncompleteError`).
+**Unit.** A neutral draw for the whole reply is covered where epsilon is about the client. Where
+it is about an example or a label, one unreadable record must not change the report of the others:
+``privatize`` answers neutrally record by record, and an app that fails for some records raises
+:class:`IncompleteError`.
 
-An answer has one of two forms: a report, or an error with a constant reason. Both are built from
-the message as it came. The app gets another one, with metadata of its own and without the
-records that are the gate's, so whatever the app does to it changes nothing that leaves.
+An answer is a report or an error with a constant reason, built from the message as it came. The
+app gets a copy with its own metadata and without the gate's records.
 """
 
 from __future__ import annotations
@@ -47,14 +45,9 @@ ReadT = TypeVar("ReadT")
 
 
 class IncompleteError(ReleaseError):
-    """The app failed for some records; the others are answered for.
+    """The app failed for some records; ``content`` has NaN for these.
 
-    Parameters
-    ----------
-    detail : str
-        What failed, for the client's log.
-    content : RecordDict
-        The reply, with NaN for each record that failed.
+    ``detail`` is for the client's log.
     """
 
     def __init__(self, detail: str, content: RecordDict) -> None:
@@ -63,127 +56,120 @@ class IncompleteError(ReleaseError):
 
 
 class NoAnswerError(ReleaseError):
-    """The app answered with an error of its own, or with nothing."""
+    """The app answered with an error or with nothing."""
 
 
 class OpenRelease(ABC):
-    """A proposal that was understood, waiting for the app's reply.
+    """An accepted proposal, waiting for the app's reply. A base class.
 
-    A release of one's own inherits from it: what has a body here fits a release about all of the
-    client's data, of which the guarded node knows nothing.
+    The methods with a body here fit a release about all of the client's data. The guarded node does
+    not let reports of other classes out unless they override :meth:`check_form`.
     """
 
     @property
     @abstractmethod
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """What the report will cost this client."""
+        """Cost of the report for this client."""
 
     @property
     @abstractmethod
     def parameters(self) -> str:
-        """The proposal in full, as canonical JSON."""
+        """The whole proposal as canonical JSON."""
 
     @abstractmethod
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the private report, packed, whatever the app replied; always of one length."""
+        """Return the private report, packed, for any reply; its length is always the same."""
 
     @abstractmethod
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a report by the neutral law, packed: what stands for a reply without content."""
+        """Return a report by the neutral law, packed."""
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return what the authorizer is asked for a message that has this metadata."""
+        """Return the request to the authorizer for a message with this metadata."""
         message = metadata.run_id, metadata.message_id, metadata.message_type
         return ReleaseRequest(*message, self.events, self.parameters)
 
     def with_permit(self, permit: Permit) -> OpenRelease:
-        """Return what goes on with a permit: itself, where the permit says nothing further."""
+        """Return the release to use with this permit."""
         return self
 
     def reply(self, ask: Callable[[], RecordDict], timing: ReplyTiming) -> RecordDict:
-        """Return the app's reply, asking for it; what is raised is a failure of the app's."""
+        """Call the app and return its reply; an exception is a failure of the app."""
         return ask()
 
     def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, OpenRelease]:
-        """Return the app's reply on public data, and what judges it."""
+        """Return the app's reply on public data, and the release that judges it."""
         return ask(), self
 
     def content(self, report: bytes) -> RecordDict:
-        """Return what leaves for a report that is kept: here its bytes and nothing else."""
+        """Return the reply's records for a kept report; by default only its bytes."""
         return RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: report})})
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return what makes a report of this reply neutral; None if nothing is known to.
+        """Return why a report of this reply would be neutral, or None.
 
-        It is asked of public data, or in a simulation.
+        Called on public data or in a simulation only.
         """
         return None
 
     def check_form(self, report: bytes) -> None:
-        """Raise unless some honest client could have sent these bytes: what a node lets out.
+        """Raise unless an honest client could have sent these bytes; the guarded node's check.
 
         Raises
         ------
         WireError
-            If they are no report that answers the proposal.
+            If they do not answer the proposal.
         TypeError
-            If no node knows the form of such reports.
+            If the form of such reports is unknown.
         """
         raise TypeError(f"the form of the reports of {type(self).__name__} is not known")
 
 
 class KeptRelease(OpenRelease):
-    """A release about a part of the data, whose report answers the same question for ever.
+    """A release about one part of the data, whose report answers the same question again.
 
-    The ledger has an account for each part, so that what one record costs is not multiplied
-    by the number of others. Parts of a layout must not share a record, and must be fixed by
-    index, never by content.
+    The report is kept. Each part has its own account in the ledger, so one record's cost is not
+    multiplied by the number of records. The parts of a layout must not share a record, and must be
+    fixed by index, never by content.
     """
 
     @property
     @abstractmethod
     def part(self) -> str:
-        """``layout/part``: the digest that says how the data is cut, and the part's name."""
+        """``layout/part``: the digest of how the data is cut, and the part's name."""
 
     @property
     @abstractmethod
     def memo(self) -> str:
-        """Names the question: equal for two messages if one report answers both."""
+        """Name of the question: equal for two messages that one report may answer."""
 
     @property
     def basis(self) -> PriorCharge | None:
-        """What the release rests on, if all of the data is to pay for that once."""
+        """A one-time charge to all of the data that the release rests on, or None."""
         return None
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return what the authorizer is asked: about this part, with the question and its basis."""
+        """Return the request to the authorizer, with part, question and basis."""
         whole = super().request(metadata)
         return replace(whole, part=self.part, memo=self.memo, basis=self.basis)
 
 
 class Release(ABC):
-    """How replies to one type of message are privatized."""
+    """Privatizes the replies to one type of message."""
 
     @abstractmethod
     def open(self, content: RecordDict) -> OpenRelease:
-        """Read the proposal; raise RefusalError if it cannot be accepted exactly."""
+        """Read the proposal; raise RefusalError if it cannot be followed exactly."""
 
 
 def open_proposal(releases: Mapping[str, Release], message: Message) -> OpenRelease:
     """Return a message's proposal, read by the release for its type.
 
-    Parameters
-    ----------
-    releases : mapping of str to Release
-        By type of message.
-    message : Message
-        The server's.
-
     Raises
     ------
     RefusalError
-        With ``REFUSED_MESSAGE`` if there is no release, with ``REFUSED_PROPOSAL`` if it cannot
-        read the proposal, or as it refuses.
+        ``REFUSED_MESSAGE`` without a release for the type, ``REFUSED_PROPOSAL`` if the proposal
+        cannot be read, or the release's own.
     """
     kind = message.metadata.message_type
     release = releases.get(kind)
@@ -196,7 +182,6 @@ def open_proposal(releases: Mapping[str, Release], message: Message) -> OpenRele
 
 
 def _instead(kind: str) -> str:
-    """Return what who writes the app may do about a type of message that has no release."""
     if kind == "train":
         return "name one, as LdpMod(train=SignDSRelease())"
     if kind == "evaluate":
@@ -206,13 +191,7 @@ def _instead(kind: str) -> str:
 
 
 def proposed(content: RecordDict) -> ConfigRecord:
-    """Return the record of a message's proposal.
-
-    Raises
-    ------
-    RefusalError
-        With ``NO_PROPOSAL`` if there is none: the server runs a strategy of another kind.
-    """
+    """Return the proposal's record; raise RefusalError with ``NO_PROPOSAL`` if there is none."""
     record = content.config_records.get(PROPOSAL_KEY)
     if record is None:
         raise RefusalError(NO_PROPOSAL, f"the message has no {PROPOSAL_KEY!r} record")
@@ -220,20 +199,7 @@ def proposed(content: RecordDict) -> ConfigRecord:
 
 
 def check_storable(report_bytes: int, advice: str = "") -> None:
-    """Refuse a report that is too long for the ledger, which keeps it: ask before the charge.
-
-    Parameters
-    ----------
-    report_bytes : int
-        Its length, or what no report of the kind can be longer than: a public number.
-    advice : str
-        What to do then.
-
-    Raises
-    ------
-    ValueError
-        If a ledger does not take it.
-    """
+    """Raise ValueError if no ledger takes a report of this length; call before the charge."""
     if report_bytes > MOST_REPORT:
         told = f"a report of up to {report_bytes} bytes: a ledger takes {MOST_REPORT}"
         raise ValueError(told + (f". {advice}" if advice else ""))
@@ -246,13 +212,13 @@ GATES_OWN = "ldp."
 
 
 def report(payload: bytes, message: Message) -> Message:
-    """Return a reply to ``message`` that holds a packed report, or an empty acknowledgement."""
+    """Return a reply that holds a packed report, or an empty acknowledgement."""
     record = ConfigRecord({PAYLOAD_KEY: payload})
     return Message(RecordDict({REPORT_KEY: record}), reply_to=message)
 
 
 def content_of(reply: object) -> RecordDict:
-    """Return what the app answered; raise NoAnswerError if that is nothing, or an error."""
+    """Return the app's answer; raise NoAnswerError if it is none, or an error."""
     if not isinstance(reply, Message):
         raise NoAnswerError(f"the app answered with a {type(reply).__name__}, not a message")
     if reply.has_error():
@@ -261,31 +227,20 @@ def content_of(reply: object) -> RecordDict:
 
 
 def constant(reason: str, message: Message) -> Message:
-    """Return a reply to ``message`` that says one of a few constant reasons."""
+    """Return an error reply with a constant reason."""
     return Message(Error(code=ERROR_CODE, reason=reason), reply_to=message)
 
 
 def failed(message: Message, error: BaseException, what: str = "") -> Message:
-    """Log why no report leaves, and return the reply that tells the server none of it."""
+    """Log why no report leaves, and return an error reply that does not say it."""
     say(_log, logging.ERROR, "no report leaves%s: %s", what and f" ({what})", cause_of(error))
     return constant(FAILED, message)
 
 
 def for_app(message: Message, *, released: bool) -> Message:
-    """Return the message that the app and the mods behind the gate see.
+    """Return a copy of the message for the app and the mods behind the gate.
 
-    Parameters
-    ----------
-    message : Message
-        As it came. It stays with the gate.
-    released : bool
-        Whether a report answers it. Then the gate has read the proposal, and the records whose
-        names begin with ``ldp.`` are left out.
-
-    Returns
-    -------
-    Message
-        With a metadata object and a dictionary of records of its own.
+    If a report answers it (``released``), records whose names begin with ``ldp.`` are left out.
     """
     left_out = GATES_OWN if released else ()
     kept = {name: one for name, one in message.content.items() if not name.startswith(left_out)}
@@ -295,18 +250,12 @@ def for_app(message: Message, *, released: bool) -> Message:
 
 
 def single_model(content: RecordDict) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a message's only ArrayRecord.
-
-    Raises
-    ------
-    WireError
-        If there is none, or more than one, or something else than arrays is in it.
-    """
+    """Return the arrays of a message's only ArrayRecord; raise WireError for none or several."""
     return {name: open_array(array) for name, array in single_record(content).items()}
 
 
 def single_record(content: RecordDict) -> ArrayRecord:
-    """Return a message's only ArrayRecord; raise WireError if there is none, or more."""
+    """Return a message's only ArrayRecord; raise WireError for none or several."""
     records: list[ArrayRecord] = list(content.array_records.values())
     if len(records) != 1:
         raise WireError("record", f"expected one ArrayRecord, found {len(records)}")
@@ -314,13 +263,7 @@ def single_record(content: RecordDict) -> ArrayRecord:
 
 
 def open_array(array: Array) -> NDArray[Any]:
-    """Return an array of a record.
-
-    Raises
-    ------
-    WireError
-        If its bytes are anything else.
-    """
+    """Return an array of a record; raise WireError if its bytes are anything else."""
     try:
         found: object = array.numpy()
     except Exception as error:  # by no type of its own: of archives, headers, memory, pickles
@@ -331,13 +274,7 @@ def open_array(array: Array) -> NDArray[Any]:
 
 
 def only_array(reply: RecordDict) -> tuple[str, NDArray[Any]]:
-    """Return the name of a reply's only array, and the array.
-
-    Raises
-    ------
-    WireError
-        If there is none, or more than one, or its bytes are anything else.
-    """
+    """Return name and value of a reply's only array; raise WireError for none or several."""
     found = [item for record in reply.array_records.values() for item in record.items()]
     if len(found) != 1:
         names = quoted([name for name, _ in found]) if found else "none"
@@ -347,18 +284,14 @@ def only_array(reply: RecordDict) -> tuple[str, NDArray[Any]]:
 
 
 def array_or_none(reply: RecordDict) -> NDArray[Any] | None:
-    """Return the only array of a reply, or None if it does not hold one, or more.
-
-    Raises nothing, as :func:`or_none`.
-    """
+    """Return a reply's only array, or None. Raises nothing."""
     return or_none(lambda: only_array(reply)[1], "the app's reply does not hold one array: %s")
 
 
 def or_none(read: Callable[[], ReadT], text: str) -> ReadT | None:
-    """Return what is read of a reply, or None if that cannot be.
+    """Return ``read()``, or None if it raises, which the client's log records.
 
-    Whatever the app put into its reply is private, also that it put nothing there. So nothing is
-    raised; the client's own log says what was wrong.
+    The app's reply is private, also its absence, so nothing is raised.
     """
     try:
         return read()
@@ -370,21 +303,10 @@ def or_none(read: Callable[[], ReadT], text: str) -> ReadT | None:
 def rows_complaint(
     reply: RecordDict, expected: str, wrong: Callable[[NDArray[Any]], int | None], fault: str
 ) -> str | None:
-    """Return in words why not all rows of a reply's only array can be read; None if all can.
+    """Return why not all rows of a reply's only array can be read, or None.
 
-    The words are as private as the reply is. They are for a rehearsal, whose reply is made of
-    public data, and for the log of a simulation, where nothing is protected.
-
-    Parameters
-    ----------
-    reply : RecordDict
-        The app's.
-    expected : str
-        What the array should be.
-    wrong : callable
-        Returns how many rows of an array cannot be read; None if it is something else.
-    fault : str
-        What is wrong with such rows.
+    ``wrong`` counts the unreadable rows, or returns None for an array of another form. The text is
+    as private as the reply: use it in a rehearsal or a simulation only.
     """
     try:
         name, found = only_array(reply)
@@ -400,7 +322,7 @@ def rows_complaint(
 
 
 def odd_entries(values: NDArray[Any]) -> str:
-    """Say how many real numbers are not finite."""
+    """Return a text that counts NaN and infinite entries."""
     nan = int(np.count_nonzero(np.isnan(values)))
     infinite = int(np.count_nonzero(np.isinf(values)))
     return f"{nan:,} NaN and {infinite:,} infinite of {values.size:,} entries"

@@ -1,16 +1,11 @@
-"""Releases by a proposal: an update or predictions go in, the report of a mechanism comes out.
+"""Releases of model updates and evaluations, by the mechanism that the proposal names.
 
-The update is the trained model minus the model that the server sent, over all floating-point
-arrays in the record's order, or over those that the proposal names (:mod:`flower_ldp.wire.layout`).
-What else the app replies (metrics, number of examples, configuration, other arrays) is dropped.
-Where the proposal states a subspace, the update's projection takes its place. The mechanism that
-the proposal names makes the report of it.
+An update is the trained model minus the model that the server sent, over all floating-point arrays
+in the record's order, or over those that the proposal names (:mod:`flower_ldp.wire.layout`). If
+the proposal states a subspace, the update is projected. The rest of the app's reply is dropped.
 
-An extension sees the update and a source of randomness, and nothing else of the message, the reply
-or the context. What leaves has the stated length, whatever it does: a report that is none, or an
-error, is replaced by a neutral report that was drawn before the app was called.
-
-Of a protected evaluation predictions and metrics go in, and random integers come out.
+An extension gets the update and a source of randomness only. Its report always has the stated
+length: an invalid report or an error is replaced by a neutral report drawn before the app ran.
 """
 
 from __future__ import annotations
@@ -53,24 +48,17 @@ _MOST_TOLD = 8
 def read_proposal(
     content: RecordDict, known: Mapping[str, Callable[..., MechanismT]], trainable: Trainable | None
 ) -> tuple[UpdateProposal[MechanismT], ModelLayout, dict[str, NDArray[Any]]]:
-    """Return the proposal of a message, the layout of the model that came with it, and the model.
+    """Return a message's proposal, the layout of its model, and the model.
 
-    Parameters
-    ----------
-    content : RecordDict
-        Of the server's message.
-    known : mapping of str to callable
-        By the name of a mechanism, what reads its parameters.
-    trainable : str or sequence of str, optional
-        Arrays that the app trains; None for whatever the proposal names.
+    ``known`` maps a mechanism's name to the reader of its parameters.
 
     Raises
     ------
     RefusalError
         If the message holds no proposal.
     WireError
-        If the message holds no well-formed proposal or not exactly one model, or the proposal is
-        about other arrays than ``trainable`` names.
+        If the proposal is malformed, there is not exactly one model, or the proposal is about other
+        arrays than ``trainable`` names.
     ValueError
         If the model cannot be flattened or is too small for the proposal, has no array that
         ``trainable`` names, or no ledger could keep the report.
@@ -92,17 +80,11 @@ def read_proposal(
 
 
 def trained_model(reply: RecordDict, layout: ModelLayout) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a reply's only ArrayRecord, as far as the update is made of them.
+    """Return the arrays of a reply's only ArrayRecord that the update is made of.
 
-    Where the layout wants the arrays of the update alone, others are not opened: they can be of
-    any bytes.
-
-    Raises
-    ------
-    WireError
-        As :func:`single_model`, of the arrays that are opened.
-    ValueError
-        As :meth:`~flower_ldp.wire.layout.ModelLayout.check_names`, before one is opened.
+    Other arrays are not opened: they may hold any bytes. Raises WireError as :func:`single_model`,
+    and ValueError as :meth:`~flower_ldp.wire.layout.ModelLayout.check_names` before an array is
+    opened.
     """
     found = release.single_record(reply)
     layout.check_names(found)  # before one is opened: a record may name an array very many times
@@ -110,13 +92,13 @@ def trained_model(reply: RecordDict, layout: ModelLayout) -> dict[str, NDArray[A
 
 
 class OpenProposal(OpenRelease):
-    """An accepted proposal, whose report has a health bit behind it if one is asked for."""
+    """An accepted proposal; its report ends with a health bit if one is asked for."""
 
     proposal: UpdateProposal[Any] | wire.EvalProposal
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Cost of the report, with all that is asked for beside it."""
+        """Cost of the report, with the health bit."""
         return self.proposal.events()
 
     def _with_health(self, report: bytes, rng: RandomSource, *, neutral: bool) -> bytes:
@@ -145,21 +127,18 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.
 
-        A neutral one if the app's reply holds not exactly one model, another layout than the
-        model sent, or a value that is not finite; about a part, only that part is looked at.
+        It is neutral if the reply has not exactly one model, another layout than the model sent, or
+        a non-finite value. Only the part that the proposal names is read.
         """
         text = "the app's reply holds no model like the one sent: %s"
         return self._answer(release.or_none(lambda: self._update(reply), text), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed report by the mechanism's neutral law.
-
-        The health bit, where one is asked for, says yes before it is randomized.
-        """
+        """Return a packed neutral report; a health bit is a randomized "yes"."""
         return self._answer(None, rng)
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return what makes a report of this reply neutral; None if nothing does."""
+        """Return why a report of this reply would be neutral, or None."""
         try:
             update = self._update(reply)
         except Exception as error:
@@ -172,17 +151,11 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
         return f"the update is not finite: {'; '.join(spoiled[:_MOST_TOLD])}" if spoiled else None
 
     def check_form(self, report: bytes) -> None:
-        """Raise WireError unless some honest client could have sent these bytes."""
+        """Raise WireError unless an honest client could have sent these bytes."""
         self.proposal.mechanism.decode(self._without_health(report), self.layout.entries)
 
     def _update(self, reply: RecordDict) -> NDArray[np.float32]:
-        """Return the trained model minus the model sent; infinite where float32 has no such number.
-
-        Raises
-        ------
-        WireError, ValueError
-            As :func:`trained_model`, and if the arrays are others than those sent.
-        """
+        """Return the trained model minus the model sent; infinite where float32 overflows."""
         return self.layout.difference(trained_model(reply, self.layout), self.sent)
 
     def _answer(self, update: NDArray[np.float32] | None, rng: RandomSource) -> bytes:
@@ -202,20 +175,20 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
 
 @dataclass(frozen=True)
 class UpdateRelease(Release):
-    """Releases a train reply as the report that a mechanism makes of the update.
+    """Releases a train reply as a mechanism's report of the update.
 
     The update is the trained model minus the model that the server sent, over **all**
-    floating-point arrays that the proposal is about, arrays without axes included. What else the
-    app replies (metrics, number of examples, integer and boolean arrays) is dropped. A
-    proposal may be about fewer arrays, or a projection of the update. The proposal names the
-    mechanism; those of the subclasses accept one alone.
+    floating-point arrays that the proposal is about, scalars included. A proposal may be about
+    fewer arrays, or a projection of the update. The rest of the reply (metrics, number of examples,
+    integer and boolean arrays) is dropped. The proposal names the mechanism; each subclass accepts
+    one.
 
     Parameters
     ----------
     trainable : str or sequence of str, optional
         Names or patterns (``"head.*"``) of the arrays that the app trains. The app may then reply
-        with these alone. A proposal about others is refused before anything is charged; without
-        it the proposal decides. Others that the app replies never leave.
+        with these alone, and a proposal about others is refused before the charge. Without it the
+        proposal decides. Other arrays of the reply never leave.
     """
 
     mechanisms: ClassVar[tuple[type[UpdateMechanism], ...]] = UPDATE_MECHANISMS
@@ -230,27 +203,32 @@ class UpdateRelease(Release):
 
         Raises
         ------
-        RefusalError, WireError, ValueError
-            As :func:`read_proposal`.
+        RefusalError
+            If the message holds no proposal.
+        WireError
+            If the proposal is malformed, about other arrays than ``trainable``, or there is not
+            exactly one model.
+        ValueError
+            If the model does not fit the proposal, or no ledger could keep the report.
         """
         known = {kind.name: kind.of_parameters for kind in self.mechanisms}
         return OpenUpdate(*read_proposal(content, known, self.trainable))
 
 
 class SignDSRelease(UpdateRelease):
-    """Releases a train reply as a SignDS report: dimensions, a sign and, if asked for, a bit."""
+    """Releases a train reply as a SignDS report: dimensions, a sign, optionally a health bit."""
 
     mechanisms = (SignDSRound,)
 
 
 class CodewordRelease(UpdateRelease):
-    """Releases a train reply as the name of one codeword near the update's direction."""
+    """Releases a train reply as the index of a codeword near the update's direction."""
 
     mechanisms = (Codeword,)
 
 
 class GaussianRelease(UpdateRelease):
-    """Releases a train reply as a clipped and noised update, one byte an entry."""
+    """Releases a train reply as a clipped, noised update with one byte per entry."""
 
     mechanisms = (Gaussian,)
 
@@ -259,21 +237,20 @@ class GaussianRelease(UpdateRelease):
 class ExtensionRelease(Release):
     """Releases a train reply as the report of one extension (``docs/extensions.md``).
 
-    The owner's policy must allow the extension, by its distribution, version and digest; it is
-    loaded where the release is admitted, and nowhere else.
+    The owner's policy must allow the extension by distribution, version and digest. It is loaded
+    only after the policy has admitted the release.
 
     Parameters
     ----------
     name : str
-        Of the extension. A server that proposes another one is refused.
+        Name of the extension. Proposals of another one are refused.
     trainable : str or sequence of str, optional
-        Names or patterns (``"head.*"``) of the arrays that the app trains, and may reply with
-        alone. A proposal about others is refused; without it the proposal decides.
+        As in :class:`UpdateRelease`.
 
     Raises
     ------
     ValueError
-        If the name is none, or a built-in mechanism's.
+        If the name is invalid, or a built-in mechanism's.
     """
 
     name: str
@@ -286,15 +263,16 @@ class ExtensionRelease(Release):
         patterns_of(self.trainable)  # its type
 
     def open(self, content: RecordDict) -> OpenExtension:
-        """Read the proposal and the model that the server sent; nothing is loaded.
+        """Read the proposal and the model that the server sent, without loading the extension.
 
         Raises
         ------
+        RefusalError
+            If the message holds no proposal.
         WireError
-            If the message holds no well-formed proposal of this extension, or not exactly one
-            model.
+            If there is no well-formed proposal of this extension, or not exactly one model.
         ValueError
-            If the model cannot be flattened, or no ledger could keep the report.
+            If the model does not fit the proposal, or no ledger could keep the report.
         """
         known = {self.name: partial(ExtensionReport.named, self.name)}
         return OpenExtension(*read_proposal(content, known, self.trainable))
@@ -302,27 +280,21 @@ class ExtensionRelease(Release):
 
 @dataclass(frozen=True)
 class OpenExtension(OpenUpdate[ExtensionReport]):
-    """An accepted proposal of an extension; with a permit it has the extension too."""
+    """An accepted proposal of an extension, which the permit brings."""
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return what the authorizer is asked: with what it is to load."""
+        """Return the request to the authorizer, with the extension to load."""
         asked, entries = super().request(metadata), self.layout.entries
         return replace(asked, extension=self.proposal.mechanism, entries=entries)
 
     def with_permit(self, permit: Permit) -> OpenExtension:
-        """Return the release with the extension that was admitted.
-
-        Raises
-        ------
-        TypeError
-            If the authorizer knows of no extensions.
-        """
+        """Return the release with the loaded extension; raise TypeError if the permit has none."""
         if permit.prepared is None:
             raise TypeError("the authorizer has loaded no extension")
         return replace(self, proposal=replace(self.proposal, mechanism=permit.prepared))
 
     def check_form(self, report: bytes) -> None:
-        """Raise TypeError: a node lets no report of an extension out."""
+        """Raise TypeError: the guarded node lets no report of an extension out."""
         OpenRelease.check_form(self, report)
 
 
@@ -330,18 +302,17 @@ class OpenExtension(OpenUpdate[ExtensionReport]):
 class ProtectedEvalRelease(Release):
     """Releases an evaluate reply as private rows of class probabilities and private metrics.
 
-    The proposal names the mechanism of the rows: Laplace noise, or a response over a codebook
-    that it brings along.
+    The proposal names the mechanism of the rows: Laplace noise, or a response over a codebook that
+    it contains. The app's reply must hold one ArrayRecord with one array of class probabilities
+    (softmax rows), floats of shape (rows, classes).
 
-    The app's reply must hold one ArrayRecord with one array: rows of class probabilities,
-    floats of shape (rows, classes), as softmax gives them. The proposal says how many rows leave.
-    With more, as many as proposed are chosen at random; with fewer, the rows are taken again, as
-    often as it needs. So the number of a client's examples does not show in rows that are
-    neutral, and that is sound because the claim is about the client, whatever its rows are.
-    Metrics leave if the proposal names them, each through a mechanism of its own; they must then
-    be in the reply's MetricRecord. Rows that cannot be read, all rows where there is none, and
-    metrics that are missing or no numbers are answered by the neutral law, each by itself. What
-    else the app replies is dropped.
+    The proposal sets how many rows leave. More rows are sampled without replacement; fewer are
+    repeated. Neutral rows therefore do not reveal the number of examples. This is sound because the
+    guarantee is about the client, whatever its rows are.
+
+    Metrics leave if the proposal names them, each by its own mechanism, read from the reply's
+    MetricRecord. Unreadable or missing rows and metrics are answered by the neutral law, each by
+    itself. The rest of the reply is dropped.
     """
 
     def open(self, content: RecordDict) -> OpenEvaluation:
@@ -352,7 +323,7 @@ class ProtectedEvalRelease(Release):
         RefusalError
             If the message holds no proposal.
         WireError
-            If the message holds no well-formed proposal of an evaluation.
+            If the proposal is no well-formed one of an evaluation.
         ValueError
             If no ledger could keep the report.
         """
@@ -370,7 +341,7 @@ class OpenEvaluation(OpenProposal):
 
     @property
     def parameters(self) -> str:
-        """The proposal, as canonical JSON; a codebook by its SHA-256."""
+        """The proposal as canonical JSON; a codebook by its SHA-256."""
         fields = {
             name: hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else value
             for name, value in self.proposal.to_fields().items()
@@ -380,24 +351,21 @@ class OpenEvaluation(OpenProposal):
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.
 
-        Neutral in each row that is off the simplex, in all of them if the app's reply has none,
-        and in each metric that was asked for and is no number there.
+        Each row off the simplex, all rows if there are none, and each metric that is no number are
+        neutral.
         """
         mechanism = self.proposal.mechanism
         rows = _chosen(release.array_or_none(reply), (mechanism.rows, mechanism.classes), rng)
         return self._report(rows, _metrics(reply), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed report of neutral rows and neutral metrics.
-
-        The health bit, where one is asked for, says yes before it is randomized.
-        """
+        """Return a packed neutral report; a health bit is a randomized "yes"."""
         return self._report(None, {}, rng)
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return what makes a report of this reply neutral in part; None if nothing does.
+        """Return why a report of this reply would be neutral in part, or None.
 
-        Fewer rows than the proposal asks for are nothing to complain of in a rehearsal.
+        Too few rows are no reason, because they are repeated.
         """
         classes = self.proposal.mechanism.classes
 
@@ -413,7 +381,7 @@ class OpenEvaluation(OpenProposal):
         return rows or (f"no number for the metrics {missing}" if missing else None)
 
     def check_form(self, report: bytes) -> None:
-        """Raise WireError unless some honest client could have sent these bytes."""
+        """Raise WireError unless an honest client could have sent these bytes."""
         wire.decode_eval_report(self._without_health(report), self.proposal)
 
     def _report(
@@ -428,7 +396,6 @@ class OpenEvaluation(OpenProposal):
         return self._with_health(report, rng, neutral=neutral)
 
     def _missing(self, metrics: Mapping[str, object]) -> list[str]:
-        """Return the metrics that were asked for and are no numbers."""
         asked = self.proposal.metrics.items()
         return [name for name, metric in asked if not metric.reads(metrics.get(name))]
 
@@ -436,9 +403,9 @@ class OpenEvaluation(OpenProposal):
 def _chosen(
     rows: NDArray[Any] | None, shape: tuple[int, int], rng: RandomSource
 ) -> NDArray[Any] | None:
-    """Return as many rows as asked for, or None for no rows: too few are taken again and again.
+    """Return as many rows as asked for, or None for no rows.
 
-    What is missing after that, and what is too much, is chosen at random without replacement.
+    Too few rows are repeated; a remainder or an excess is sampled without replacement.
     """
     count, classes = shape
     if rows is None or not _are_rows(rows, classes):
@@ -451,13 +418,12 @@ def _chosen(
 
 
 def _are_rows(found: NDArray[Any], classes: int) -> bool:
-    """Return whether an array has one row or more of so many real numbers."""
     shape = found.ndim == 2 and len(found) > 0 and found.shape[1] == classes
     return shape and found.dtype.kind in "biuf"
 
 
 def _metrics(reply: RecordDict) -> dict[str, object]:
-    """Return the reply's metrics; those of one name in two records are no metric."""
+    """Return the reply's metrics; None for a name that is in two records."""
     found: dict[str, object] = {}
     for record in reply.metric_records.values():
         for name, value in record.items():

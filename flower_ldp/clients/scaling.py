@@ -1,18 +1,17 @@
-"""Scaling that is paid for: means and quantiles of columns, released once and kept.
+"""Private scaling: means and quantiles of columns, released once and kept.
 
-Features that are scaled by what the private rows say (a ``StandardScaler``) leak: no noise covers
-that choice. So the numbers that scale are a release of their own, private for an example, charged
-to the owner's ledger under a name and kept beside the charge: later calls, of any round and run,
-get the same numbers and cost nothing. docs/dpsgd_release.md says what that is worth; where public
-ranges are known, they cost nothing.
+Features scaled by private rows (a ``StandardScaler``) leak, because no noise covers that choice.
+Here the numbers are a release, charged to the owner's ledger under a name and stored beside the
+charge. Later calls in any round and run return them for free. See docs/dpsgd_release.md. Public
+ranges cost nothing.
 
-**Guarantee**: epsilon per example and delta 0, but for a failure of the whole. A row that fails is
-its example's alone. What fails for all rows (``len(rows)``, ``groups``, memory) is covered by no
-epsilon. The charge is then sealed as failed, and the run's other scaling and evaluations are
+**Guarantee**: epsilon per example and delta 0, except for a failure of the whole. A row that fails
+affects its own example alone. No epsilon covers what fails for all rows (``len(rows)``,
+``groups``, memory): the charge is sealed as failed, and the run's other scaling and evaluations are
 refused. A killed process leaves a charge without a report: the name is used up, and the run goes
 on.
 
-The owner's policy governs, by the names ``example_mean`` and ``example_counts``::
+The owner's policy allows it by the names ``example_mean`` and ``example_counts``::
 
     messages:
       train:
@@ -54,7 +53,7 @@ def private_means(
     name: str = "means",
     groups: Iterable[Hashable] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the mean of each column over the examples, with noise; or what was returned before.
+    """Return the noisy mean of each column over the examples, or the stored result.
 
     Parameters
     ----------
@@ -63,13 +62,13 @@ def private_means(
     rows : Data
         **Private**. A row that raises or has another shape counts as the lower bounds.
     lower, upper : sequence of float, shape (columns,)
-        **Public** bounds that values are clipped into.
+        **Public** bounds; values are clipped to them.
     epsilon : float
-        Of all columns together, per example.
+        Per example, for all columns together.
     name : str
-        Of the release. Another name is another one, and costs anew.
+        Of the release. Another name is another release and costs again.
     groups : iterable of hashable, optional
-        Of each row, whose it is, where an example is a patient.
+        The patient of each row, if an example is a patient.
 
     Returns
     -------
@@ -78,12 +77,12 @@ def private_means(
     Raises
     ------
     RefusalError
-        If the policy does not allow it or the budget is gone, the name was used with other
-        parameters, drawing under it failed before, or an app of the run failed as a whole.
+        If the policy or the budget does not allow it, the name was used with other parameters or
+        failed before, or an app of the run failed as a whole.
     ValueError
         If a parameter is outside its interval. Nothing was charged.
     Exception
-        What ``len(rows)`` or ``groups`` raises. That is a failure of the whole.
+        Any error of ``len(rows)`` or ``groups``: a failure of the whole.
     """
     low, high = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
     if low.ndim != 1 or low.shape != high.shape or not low.size:
@@ -114,20 +113,20 @@ def private_quantiles(
     name: str = "quantiles",
     groups: Iterable[Hashable] | None = None,
 ) -> NDArray[np.float64]:
-    """Return quantiles of each column, with noise; or what was returned before.
+    """Return noisy quantiles of each column, or the stored result.
 
     Parameters
     ----------
     context : Context
         The client app's.
     rows : Data
-        **Private**. A row that raises or has another shape counts nowhere.
+        **Private**. A row that raises or has another shape is not counted.
     edges : sequence of sequence of float
-        Of each column the **public** numbers that a quantile can be, ascending.
+        For each column the **public**, ascending values that a quantile can take.
     shares : sequence of float
-        Which quantiles, as ``(0.25, 0.5, 0.75)``; more cost no more.
+        The quantiles, such as ``(0.25, 0.5, 0.75)``; more of them cost no more.
     epsilon, name, groups
-        As :func:`private_means`.
+        As for :func:`private_means`.
 
     Returns
     -------
@@ -136,7 +135,7 @@ def private_quantiles(
     Raises
     ------
     RefusalError, ValueError
-        As :func:`private_means`.
+        As for :func:`private_means`.
     """
     policy = charging.policy_of(context)
     if not len(edges) or not len(shares):
@@ -166,7 +165,7 @@ def _once(
     terms: dict[str, object],
     draw: Callable[[RandomSource], NDArray[np.int64]],
 ) -> NDArray[np.int64]:
-    """Charge and draw, or return what was drawn under the name, beside its charge."""
+    """Charge and draw, or return the stored result of the name."""
     charging.check_name(name)
     kind, example, run = charging.NAMED_TYPE, policy.example, context.run_id
     price = {"mechanism": event.mechanism, "epsilon": event.epsilon, "example": example}
@@ -196,7 +195,7 @@ def _once(
 
 
 def _examples(policy: Policy, mechanism: str, groups: Iterable[Hashable] | None) -> int:
-    """Return how many examples there are; refuse groups where an example is no patient."""
+    """Return the number of examples; refuse ``groups`` unless an example is a patient."""
     examples = policy.examples_for(charging.NAMED_TYPE, mechanism)
     if examples is None:
         raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
@@ -208,7 +207,7 @@ def _examples(policy: Policy, mechanism: str, groups: Iterable[Hashable] | None)
 def _columns(
     rows: Data, groups: Iterable[Hashable] | None, columns: int
 ) -> Iterator[list[list[float]]]:
-    """Yield of each column what the rows of each example say; a row that fails says nothing."""
+    """Yield the readable values of each example, column by column."""
     found = [_row(rows, index, columns) for index in range(len(rows))]
     examples = by_group(groups, len(found))
     readable = [[row for index in one if (row := found[index]) is not None] for one in examples]
@@ -235,10 +234,10 @@ def _mean(values: list[float]) -> float:
 
 
 def _part(epsilon: float, columns: int) -> float:
-    """Return an epsilon of which so many add up to the whole at most.
+    """Return an epsilon per column; all columns add up to at most ``epsilon``.
 
-    That holds of the noise's exact rates, which are made of its decimal, and of sums in doubles:
-    each addition rounds up by a factor of 1 + 2^-53 at most, and so does the decimal.
+    This holds for the noise's exact rates and for sums in doubles: each addition, and the decimal,
+    rounds up by a factor of at most 1 + 2^-53.
     """
     check_epsilon(epsilon)
     if columns == 1:

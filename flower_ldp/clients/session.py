@@ -1,15 +1,9 @@
-"""What the gate hands to the package's own training, and takes back from it: never from the app.
+"""Sessions between the gate and the package's own training and evaluation in the app.
 
-While an app answers a message, the gate holds one :class:`TrainingSession`: the model that the
-server sent, the round that was charged, and a place for the model that the training makes. The
-training finds it by a context variable, so an app neither gets it nor gives it back. What the app
-replies is not looked at.
-
-In the app's process this is a guard against mistakes. An app that wants to can reach any object of
-its process, this one too: who pins the app decides what it does.
-
-Rows of private data are read as an app gives them (:class:`Data`), and :func:`by_group` says which
-belong to which example.
+While the app answers a message, the gate holds a session with the model sent, the charge, and a
+place for the result. The package's code finds it by a context variable, so the app neither receives
+nor returns it, and its reply is not used. This guards against mistakes only: an app can reach any
+object in its process. Whoever pins the app decides what it does.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
@@ -34,18 +28,10 @@ UNKNOWN = "unknown"
 
 @dataclass
 class TrainingSession:
-    """One round of private training, between the gate and the training.
+    """One round of private training.
 
-    Parameters
-    ----------
-    granted : GrantedRound
-        The plan that was charged, and how many examples there are.
-    sent : mapping of str to ndarray
-        The model that the server sent: what the round begins from.
-    proximal : float
-        Weight of FedProx's proximal term, at least 0.
-    rehearsal : bool
-        Whether the data is public, so that a row that fails is told.
+    ``proximal`` is FedProx's weight, at least 0. In a ``rehearsal`` the data is public, and errors
+    name the row that fails.
     """
 
     granted: GrantedRound
@@ -59,12 +45,9 @@ class TrainingSession:
     _steps: Lock = field(default_factory=Lock, repr=False)
 
     def begin(self) -> None:
-        """Use the round's steps up.
+        """Use up the round's steps; raise ReleaseError if they were used before.
 
-        Raises
-        ------
-        ReleaseError
-            If they were used before: a second training of one message is another mechanism.
+        A second training for one message would be another mechanism.
         """
         # Never given back: of several threads one gets the steps.
         if not self._steps.acquire(blocking=False):
@@ -72,26 +55,15 @@ class TrainingSession:
 
     @property
     def is_done(self) -> bool:
-        """Whether the training is."""
+        """Whether the training is complete."""
         return self.trained is not None
 
 
 @dataclass
 class CountSession:
-    """One evaluation, between the gate and the package's own count.
+    """One evaluation. ``total`` is **private**: the exact count on the mechanism's grid.
 
-    Parameters
-    ----------
-    mechanism : ExampleMean
-        What the count leaves by; it has how many examples there are.
-    example : {"row", "patient"}
-        What one example is, by the owner's policy.
-    sent : mapping of str to ndarray
-        The model that the server sent.
-    total : int, optional
-        **Private**: what was counted, on the mechanism's grid; once.
-    rehearsal : bool
-        Whether the data is public, so that a row that fails is told.
+    In a ``rehearsal`` the data is public, and errors name the row that fails.
     """
 
     mechanism: ExampleMean
@@ -102,17 +74,11 @@ class CountSession:
 
     @property
     def is_done(self) -> bool:
-        """Whether the count is."""
+        """Whether the count is complete."""
         return self.total is not None
 
     def finish(self, total: int) -> None:
-        """Take the count.
-
-        Raises
-        ------
-        ReleaseError
-            If there was one before.
-        """
+        """Store the count; raise ReleaseError if there is one."""
         if self.total is not None:
             raise ReleaseError("this evaluation was counted: one message, one count")
         self.total = total
@@ -124,7 +90,7 @@ _current = ContextVar[TrainingSession | CountSession | None]("flower_ldp_handove
 
 @contextmanager
 def in_session(session: TrainingSession | CountSession) -> Iterator[None]:
-    """Let the package's own code in the app find this meanwhile."""
+    """Make the session available to the package's code in the app."""
     token = _current.set(session)
     try:
         yield
@@ -133,13 +99,10 @@ def in_session(session: TrainingSession | CountSession) -> Iterator[None]:
 
 
 def current_session(kind: type[SessionT]) -> SessionT:
-    """Return what the gate holds for the message that is being answered.
+    """Return the session of the message being answered.
 
-    Raises
-    ------
-    ReleaseError
-        If there is none of the kind: the release that belongs to it does not guard the app, or
-        this is another thread than that of the app's handler.
+    Raises ReleaseError if there is none of this kind: the app has no such release, or another
+    thread calls.
     """
     found = _current.get()
     if not isinstance(found, kind):
@@ -155,7 +118,7 @@ MOST_ROWS = 1_000
 
 
 class Data(Protocol):
-    """Rows read by index: what torch calls a map-style data set."""
+    """Rows read by index, as torch's map-style data sets."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -165,26 +128,11 @@ class Data(Protocol):
 
 
 def by_group(groups: Iterable[Hashable] | None, rows: int) -> list[NDArray[np.int64]]:
-    """Return the rows of each group; without groups each row is one.
+    """Return the row numbers of each group, int64; without groups each row is one.
 
-    Parameters
-    ----------
-    groups : iterable of hashable, optional
-        **Private**: of each row, whose it is. Fewer than there are rows leave rows without a group.
-        A sequence is read by index: a place that raises is a row without a group. Arrays and
-        tensors are read as the numbers that are in them.
-    rows : int
-        Number of rows.
-
-    Returns
-    -------
-    list of ndarray of int64
-        A row that belongs to nobody is in none.
-
-    Raises
-    ------
-    ValueError
-        If the groups are no list of places, as a dictionary or a set.
+    ``groups`` is **private**. A row is in no group if its entry is missing, raises, or names nobody
+    (None, "", NaN). Arrays and tensors are compared by value. Raises ValueError if ``groups`` is a
+    mapping or a set.
     """
     if groups is None:
         return [np.array([row]) for row in range(rows)]
@@ -213,11 +161,9 @@ def _each(groups: Iterable[Hashable]) -> Iterator[Hashable]:
 
 
 def _key(group: Hashable) -> Hashable:
-    """Return what tells a group from others by its value, or None if nothing does.
+    """Return a key that compares groups by value, or None for nobody.
 
-    None, an empty text and NaN are nobody's. Of numbers in arrays it is the number. What is told
-    apart by where it lies in memory, as tensors are and objects without a hash of their own, would
-    make each row somebody else's.
+    Objects that are compared by identity, such as tensors, would make each row its own group.
     """
     if getattr(group, "ndim", None) == 0 and hasattr(group, "item"):
         group = group.item()

@@ -1,32 +1,27 @@
-"""The client app of a feature party: aligns, releases embeddings, takes gradients in.
+"""The client app of a feature party in a split run.
 
 =====================  ==================================================================
 type of message        answer
 =====================  ==================================================================
-``query.align``        the party's name, its claim and its step, if the ids agree: public facts
-``train.rewind``       empty; the bottom is back at an earlier step
-``train.prepare``      empty; the bottom was trained on the randomized labels that were sent
+``query.align``        the party's name, claim and step, if the ids agree: public facts
+``train.rewind``       empty; sets the bottom back to an earlier step
+``train.prepare``      empty; trains the bottom on randomized labels
 ``train.forward``      randomized embeddings of a block
 ``evaluate.forward``   the same, for records that are only predicted
-``train.backward``     empty; the bottom has moved by the gradient that was sent
+``train.backward``     empty; updates the bottom by a gradient
 =====================  ==================================================================
 
-Embeddings pass the gate (:class:`~flower_ldp.clients.LdpMod`). What a bottom may take in follows
-from its claim: gradients only if it is ``conditional``, labels unless it is ``public``, when it is
-frozen altogether. How the labels are used under ``dp`` is the party's own promise. A bottom that
-takes gradients answers only a run that is at its step.
+Embeddings pass the gate (:class:`~flower_ldp.clients.LdpMod`). The claim decides what a bottom may
+learn from: a ``conditional`` one takes labels and gradients, a ``dp`` one labels (how it uses them
+is the party's own promise), a ``public`` one nothing. A bottom that takes gradients answers only a
+run that is at its step.
 
-Nothing is answered without the authorizer: it is asked for introductions and empty answers too. An
-answer that takes something in is empty whether that went well or not, and the party's step is then
-the one that was asked for. Malformed messages are refused beforehand, by public facts.
+Every answer needs the authorizer. Messages are read and refused by public facts alone: the message,
+the ids and the party's step. Failures of the app's work afterwards do not show: answers are empty,
+and the step that the message asks for is reached in any case (:func:`reach`).
 
-Reading a message sees the message, the ids and the party's step: public facts, so a refusal says
-nothing of the records. What is done then is the app's: nothing of how it went leaves. The step
-that a message asks for is reached whether it went well or not, since it is public where the party
-stands (:func:`reach`).
-
-Embeddings are about single records, so the bottom is asked for each record by itself: in a block, a
-kernel's last bits for one record depend on where it stands among the others.
+The bottom embeds each record by itself, since in a batch the last bits of one record can depend on
+the others.
 """
 
 import json
@@ -63,10 +58,9 @@ Task = tuple[Callable[[], None], str | None]
 
 
 def reach(party: Party, step: str) -> None:
-    """Have the party stand at the step although its app failed; where it cannot, the log says so.
+    """Set the party to the step although its app failed; log an error if that is impossible.
 
-    What is written has the same length whatever the records are, so that it does not depend on
-    them whether it can be written.
+    The log line's length does not depend on the records, so neither does whether it can be written.
     """
     try:
         if party.step != step:
@@ -115,12 +109,9 @@ def _learn(party: Party, content: RecordDict) -> Task:
 
 
 def embed(party: Party, proposal: wire.EmbeddingProposal, rows: NDArray[np.int64]) -> RecordDict:
-    """Return the reply's records for a block, behind the gate.
+    """Return the reply's records for a block.
 
-    Raises
-    ------
-    IncompleteError
-        If the bottom fails for a record; it holds what it did for the others.
+    Raises IncompleteError, with the other embeddings, if the bottom fails for a record.
     """
     width = proposal.mechanism.width
     found = np.full((len(rows), width), np.nan)
@@ -150,9 +141,9 @@ def _step(content: RecordDict, field: str) -> str:
 
 
 def _check_step(party: Party, content: RecordDict) -> None:
-    """Refuse a message of a run whose top is at another step than a bottom that learns.
+    """Refuse a message for another step than that of a bottom that learns.
 
-    The step to be made may be the one that was made last: then its answer was lost.
+    The step to be made may equal the step made last: its answer was then lost.
     """
     if party.claim.kind != "conditional":
         return
@@ -196,14 +187,14 @@ def split_client_app(
     Parameters
     ----------
     load : callable
-        Returns the party from Flower's context, for each message anew: Flower may handle each
-        in a process of its own. It reads what is public, ids, claim and weights, since the server
-        is told if it fails (``FAILED``): without the ids there is nothing that an answer could
-        be about. Features wait until ``embed`` asks for them.
+        Returns the party from Flower's context; called for each message, because Flower may use a
+        new process for each. It must read public facts only (ids, claim, weights): the server
+        learns if it fails (``FAILED``), since no answer is possible without the ids. Read features
+        in ``embed``.
     authorizer : Authorizer, optional
-        As for the gate: by default the data owner's policy and ledger.
+        By default the data owner's policy and ledger.
     mods : sequence of Mod
-        Mods around all of it. They see only what leaves.
+        Mods around the whole app. They see only what leaves.
 
     Returns
     -------
@@ -236,7 +227,7 @@ def split_client_app(
 def _answer(
     load: Callable[[Context], Party], authorizer: Authorizer, message: Message, context: Context
 ) -> Message:
-    """Answer one message; raise what public facts refuse."""
+    """Answer one message, or refuse it by public facts."""
     kind = message.metadata.message_type
     if kind == wire.ALIGN:
         authorizer.acknowledge(kind, context)
@@ -273,7 +264,7 @@ def _answer(
 
 
 def _introduction(party: Party, content: RecordDict) -> bytes:
-    """Say who this is, once all tables that the server names are the party's."""
+    """Return the party's name, claim and steps, if all tables that the server names are its own."""
     for key, record in content.config_records.items():
         if key.startswith(PROPOSAL_KEY):
             embedding.check_table(party.tables, wire.TableTerms.from_fields(record))

@@ -1,13 +1,13 @@
-"""Embeddings on the client: a block of records goes in, their randomized embeddings come out.
+"""Embeddings on the client: randomized embeddings of one block of records.
 
-The release is opened from public facts: the proposal, the ids, how the bottom came to be. The
-party's :class:`~flower_ldp.mechanisms.BottomModelClaim` decides under which names the cost goes on
-the ledger. The report of a block is kept under the proposal, the digest of the bottom's weights
-and, where it takes gradients, its step: while the bottom is unchanged, a block is drawn for once
-and given again, at no charge, in every epoch, run and process after that.
+A release is opened from public facts: the proposal, the ids, and the party's
+:class:`~flower_ldp.mechanisms.BottomModelClaim`, which decides under which names the cost is
+charged. A block's report is kept under the proposal, the digest of the bottom's weights and, if the
+bottom takes gradients, its step. While the bottom is unchanged, the block is drawn once and sent
+again for free in every epoch, run and process.
 
-The claim is about single records, so what is invalid is neutral record by record. What is neutral
-as a whole, a reply without any array and one that is late, is covered by the claim for no record.
+The claim is about single records, so invalid records are neutral one by one. The claim does not
+cover a reply that is neutral as a whole (no array, or late).
 """
 
 from __future__ import annotations
@@ -41,21 +41,10 @@ _log = logging.getLogger("flower_ldp")
 def read_block(
     tables: RecordTables, content: RecordDict
 ) -> tuple[wire.EmbeddingProposal, NDArray[np.int64]]:
-    """Return what a message asks about a block, and the block's rows of the party's own table.
+    """Return a message's proposal about a block, and the block's rows in the party's table.
 
-    Parameters
-    ----------
-    tables : RecordTables
-        The party's.
-    content : RecordDict
-        The message's.
-
-    Raises
-    ------
-    WireError, ValueError
-        If there is no well-formed proposal.
-    RefusalError
-        If the records are not the party's.
+    Raises WireError or ValueError for a malformed proposal, and RefusalError if the records are not
+    the party's.
     """
     proposal = wire.EmbeddingProposal.from_fields(read_record(content, PROPOSAL_KEY))
     check_table(tables, proposal.terms)
@@ -63,7 +52,7 @@ def read_block(
 
 
 def read_record(content: RecordDict, key: str) -> ConfigRecord:
-    """Return a message's record of fields; raise WireError if there is none of the name."""
+    """Return a message's ConfigRecord; raise WireError if it is missing."""
     record = content.config_records.get(key)
     if record is None:
         raise WireError("record", f"the message has no {key!r} record")
@@ -71,12 +60,9 @@ def read_record(content: RecordDict, key: str) -> ConfigRecord:
 
 
 def check_table(tables: RecordTables, terms: wire.TableTerms) -> None:
-    """Refuse a table that is not the party's own.
+    """Raise RefusalError (``REFUSED_RECORDS``) unless the table is the party's own.
 
-    Raises
-    ------
-    RefusalError
-        With code ``REFUSED_RECORDS``; the text, for the party's log, says what differs.
+    The text, for the party's log, says what differs.
     """
     own, asked = tables.tables.get(terms.table), quoted(terms.table)
     if own is None:
@@ -97,9 +83,9 @@ EMBEDDING_KEY = "embedding"
 
 
 class Party(ABC):
-    """The holder of some columns, with a bottom model of its own.
+    """The holder of some columns, with its own bottom model.
 
-    A party of one's own inherits from it: what has a body here fits a bottom that takes nothing in.
+    Subclass it. The methods with a body here fit a bottom that learns nothing from the server.
     """
 
     #: Public, and different for each party.
@@ -112,27 +98,27 @@ class Party(ABC):
     step: str = ""
 
     def earlier(self) -> Sequence[str]:
-        """Return the steps that the bottom can be put back to."""
+        """Return the steps that the bottom can be set back to."""
         return ()
 
     def rewind(self, step: str) -> None:
-        """Put the bottom back to the step; raise ValueError if that cannot be."""
+        """Set the bottom back to the step; raise ValueError if that is impossible."""
         if step != self.step:
             raise ValueError(f"there is no bottom of step {step or 'none'}")
 
     @abstractmethod
     def digest(self) -> str:
-        """Return a digest of the bottom's weights; equal only for equal bottoms.
+        """Return a digest of the bottom's weights, equal only for equal bottoms.
 
-        It is another one after each step that a bottom that takes gradients made or skipped, so
-        that no report is given again because a step did not move it.
+        It must change with each step that a bottom made or skipped. Otherwise a repeated report
+        would show that a step did not change the bottom.
         """
 
     def prepare(self, table: str, labels: NDArray[np.int64], response: KaryResponse) -> None:
-        """Train the bottom on labels that went through ``response``, one for each own row.
+        """Train the bottom on labels randomized by ``response``, one for each of its own rows.
 
-        Labels that it was trained on before change nothing. A training that fails leaves the
-        weights as they were and another digest, as one that does not would.
+        Labels that it was already trained on must change nothing. A failed training must leave the
+        weights and still change the digest.
         """
         raise ValueError("this bottom takes no labels")
 
@@ -143,17 +129,17 @@ class Party(ABC):
     def learn(
         self, table: str, rows: NDArray[np.int64], gradient: NDArray[np.float32], step: str
     ) -> None:
-        """Move the bottom by the gradient of a loss with respect to the bits of these rows.
+        """Update the bottom by the loss gradient with respect to the bits of these rows.
 
-        ``step`` names the step: one that was the last to be made is not made again.
+        ``step`` names the step. If it is the step made last, do nothing.
         """
         raise ValueError("this bottom is frozen")
 
     def skip(self, step: str) -> None:
-        """Stand at the step without the bottom of it: what was to lead there failed or is late.
+        """Advance the step without training, because the step failed or timed out.
 
-        At which step a party stands is public, so it must not tell whether its app failed. What
-        is still under way must not move the party afterwards.
+        The party's step is public, so it must not show whether the app failed. Work still under way
+        must not change the step afterwards.
         """
         self.step = step
 
@@ -165,7 +151,7 @@ class EmbeddingRelease(Release):
     Parameters
     ----------
     party : Party
-        Whose embeddings.
+        The holder of the embeddings.
     """
 
     party: Party
@@ -176,7 +162,7 @@ class EmbeddingRelease(Release):
         Raises
         ------
         WireError, ValueError
-            If there is no well-formed proposal, or no ledger could keep the report.
+            If the proposal is malformed, or no ledger could keep the report.
         RefusalError
             If the records are not the party's.
         """
@@ -192,19 +178,9 @@ class EmbeddingRelease(Release):
 class OpenEmbedding(KeptRelease):
     """An accepted proposal about one block.
 
-    Parameters
-    ----------
-    proposal : EmbeddingProposal
-        What is asked for.
-    layout : str
-        Digest of how the party's tables are cut into blocks.
-    bottom : str
-        Digest of the bottom's weights.
-    claim : BottomModelClaim
-        How the bottom came to be.
-    step : str
-        Where a bottom that takes gradients stands. It belongs to the question: a bottom that a
-        step did not move, because the app failed, must not be known by the same report.
+    ``layout`` and ``bottom`` are digests of the blocks' layout and the bottom's weights. The step
+    of a bottom that takes gradients is part of the question: a step that changed nothing, because
+    the app failed, must not show by a repeated report.
     """
 
     proposal: wire.EmbeddingProposal
@@ -215,7 +191,7 @@ class OpenEmbedding(KeptRelease):
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """What it costs each record of the block."""
+        """Cost for each record of the block."""
         return self.claim.events(self.proposal.mechanism.events())
 
     @property
@@ -225,23 +201,23 @@ class OpenEmbedding(KeptRelease):
 
     @property
     def parameters(self) -> str:
-        """The proposal, the bottom and the claim, as canonical JSON."""
+        """Proposal, bottom and claim, as canonical JSON."""
         return canonical({**self.proposal.to_fields(), **self._bottom})
 
     @property
     def memo(self) -> str:
-        """The same parameters: one report answers every message that has them."""
+        """The parameters: one report answers every message that has them."""
         return self.parameters
 
     @property
     def basis(self) -> PriorCharge | None:
-        """The bottom's private training, which all records have paid for once."""
+        """The bottom's private training, charged once to all records."""
         training = self.claim.training()
         return PriorCharge(training, canonical(self._bottom)) if training and self.events else None
 
     @property
     def _bottom(self) -> dict[str, str | float]:
-        """What is claimed of which bottom; amounts in full, which ``covers`` shortens."""
+        """Return the claim and the bottom, with exact amounts, which ``covers`` shortens."""
         claim = self.claim
         fields = {"bottom": self.bottom, "claim": claim.kind, "covers": claim.covers}
         amounts = {"training-epsilon": claim.epsilon, "training-delta": claim.delta}
@@ -251,8 +227,8 @@ class OpenEmbedding(KeptRelease):
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the packed report.
 
-        Neutral where a record's embedding cannot be read, and in all records if the app's reply
-        is not one array of the block's.
+        Records that cannot be read are neutral, all of them if the reply is not one array of the
+        block's shape.
         """
         return self._report(release.array_or_none(reply), rng)
 
@@ -261,7 +237,7 @@ class OpenEmbedding(KeptRelease):
         return self._report(None, rng)
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return what makes a report of this reply neutral in part; None if nothing does."""
+        """Return why a report of this reply would be neutral in part, or None."""
         mechanism, shape = self.proposal.mechanism, self.proposal.shape
 
         def wrong(found: NDArray[Any]) -> int | None:
