@@ -1,18 +1,13 @@
-"""Deadlines: for nodes that are gone, and for a reply that stops halfway.
+"""Deadlines for missing nodes and for replies that stop halfway.
 
-Flower asks for all replies of a round at once, and its call returns when each reply that a node
-has *announced* is complete. A node that dies in between is waited for until the SuperLink gives
-the reply up, three minutes later, whatever the round's timeout says. Here replies are asked for
-in groups, each in a thread of its own: a group that is not answered at once is left to its
-thread, and at the deadline whatever is missing is missing.
+**Replies.** Flower's call returns when every *announced* reply is complete. A node that dies
+halfway holds it up for three minutes, past the round's timeout. Here replies are fetched in groups,
+each in its own thread; a slow group is left to its thread, and the deadline holds. A reply whose
+objects would take much more memory than was sent, or cannot be read, comes as an error and cannot
+end the run.
 
-Nor can a node's reply take more memory than its bytes say, or end the run: Flower builds it from
-objects that may be named very often, or be none. One that it should not build comes as an error.
-
-Flower's strategies wait for nodes without a limit: they ask the grid for its nodes once a
-second until there are enough. And they wait past a round's ``timeout`` for the rest of a reply
-that has begun to come. :func:`grid_with_deadlines` wraps the grid of any strategy so that both end.
-The strategies of this package do it themselves, by :class:`StrategyWithDeadlines`.
+**Nodes.** Flower's strategies wait for enough nodes without limit. :func:`grid_with_deadlines` ends
+both waits for any strategy; this package's strategies do so by :class:`StrategyWithDeadlines`.
 """
 
 import math
@@ -54,22 +49,9 @@ WAIT_SECONDS = 3_600.0
 def send_and_receive(
     grid: Grid, messages: Iterable[Message], timeout: float | None = None
 ) -> list[Message]:
-    """Send messages and return the replies that are there in time.
+    """Send messages and return the replies that arrive in time; later ones are dropped.
 
-    Parameters
-    ----------
-    grid : Grid
-        Of the server app.
-    messages : iterable of Message
-        To nodes.
-    timeout : float, optional
-        Seconds from when they are sent; None waits for every reply.
-
-    Returns
-    -------
-    list of Message
-        Replies and errors, as Flower's ``Grid.send_and_receive`` returns them. One that comes
-        later is dropped.
+    ``timeout`` is in seconds; None waits for every reply.
     """
     if getattr(grid, "keeps_time_limits", False) is True:
         # Nothing arrives by halves there, and its clock need not be the machine's.
@@ -108,7 +90,7 @@ def _bytes_of(message: Message) -> int:
 
 
 def _count_replies(grid: Grid, sent: int) -> None:
-    """Have a grid of Flower's build no reply that takes much more than what was sent."""
+    """Make a grid of Flower's refuse replies that take much more memory than was sent."""
     for kind in type(grid).__mro__:
         module = vars(sys.modules[kind.__module__])
         found = module.get(_INFLATE)
@@ -131,7 +113,7 @@ def _inflate(
 
 
 def _metadata(content: bytes) -> Metadata:
-    """Return a message's metadata from its own object; nobody's if that is none."""
+    """Return a message's metadata from its object; empty metadata if that fails."""
     try:
         return Message.inflate(content, dict.fromkeys(named(content), RecordDict())).metadata
     except Exception:
@@ -139,7 +121,7 @@ def _metadata(content: bytes) -> Metadata:
 
 
 class _Replies:
-    """The replies to some messages: received, being fetched, or to be asked for (again)."""
+    """The replies to some messages: received, being fetched, or still to be fetched."""
 
     def __init__(
         self, pull: Callable[[Iterable[str]], Iterable[Message]], message_ids: Iterable[str]
@@ -152,28 +134,22 @@ class _Replies:
         self._answers = queue.SimpleQueue()
 
     def groups(self) -> list[frozenset[str]]:
-        """Return the messages that nobody is asking about, in at most :data:`GROUPS` parts."""
+        """Return the messages that no thread is fetching, in at most :data:`GROUPS` parts."""
         idle = sorted(self._idle)
         parts = min(GROUPS, len(idle))
         return [frozenset(idle[part::parts]) for part in range(parts)]
 
     def ask(self, group: frozenset[str]) -> None:
-        """Begin to fetch a group's replies.
+        """Start to fetch a group's replies.
 
-        Nobody may ask for them again meanwhile: Flower hands a reply out once.
+        Flower hands a reply out once, so the group must not be fetched twice at a time.
         """
         self._idle -= group
         # Not to be waited for when the process ends.
         threading.Thread(target=self._fetch, args=(group,), daemon=True).start()
 
     def take(self, seconds: float) -> None:
-        """Wait until one more group was answered, at most so long.
-
-        Raises
-        ------
-        Exception
-            What asking for it raised.
-        """
+        """Wait at most ``seconds`` for one more group; raise what its fetching raised."""
         try:
             group, replies = self._answers.get(timeout=seconds)
         except queue.Empty:
@@ -192,30 +168,30 @@ class _Replies:
 
 
 class NodesUnavailableError(RuntimeError):  # a state of the federation
-    """Too few nodes were there for too long."""
+    """Too few nodes were available for too long."""
 
 
 def grid_with_deadlines(
     grid: Grid, wait_seconds: float = WAIT_SECONDS, *, clock: Callable[[], float] = time.monotonic
 ) -> Grid:
-    """Return the same grid, except that waiting ends.
+    """Return the grid with limits on waiting.
 
     Parameters
     ----------
     grid : Grid
-        As the server app gets it. One that is patient already is returned as it is.
+        The server app's. A grid with deadlines is returned as it is.
     wait_seconds : float
-        How long nodes may be too few, in (0, inf); an hour by default. A node that died counts
-        as there for up to a minute, until Flower misses its heartbeats.
+        How long too few nodes may be available, in (0, inf). A dead node counts as available for up
+        to a minute, until Flower misses its heartbeats.
     clock : callable
         Returns seconds.
 
     Returns
     -------
     Grid
-        Its ``get_node_ids`` raises :class:`NodesUnavailableError` if it is still being asked
-        ``wait_seconds`` after it was first asked, and nothing was sent in between. Its
-        ``send_and_receive`` returns at its timeout what is there by then.
+        Its ``get_node_ids`` raises :class:`NodesUnavailableError` if it is called ``wait_seconds``
+        after its first call, with nothing sent in between. Its ``send_and_receive`` returns at the
+        timeout with the replies so far.
 
     Raises
     ------
@@ -234,10 +210,10 @@ def grid_with_deadlines(
 
 
 class StrategyWithDeadlines(Strategy):
-    """A strategy that learns of a run before its first round, and whose waiting ends."""
+    """A strategy that is prepared for a run before its first round, and whose waiting ends."""
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
-        """Learn of a run that begins, of so many rounds and of this model; ``start`` calls it."""
+        """Begin a run with this number of rounds and this model; ``start`` calls it."""
 
     def start(
         self,
@@ -249,23 +225,23 @@ class StrategyWithDeadlines(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run the rounds: ``Strategy.start`` with a deadline for waiting; a run may be stopped.
+        """Run the rounds as ``Strategy.start`` does, with limits on waiting and early ends.
 
         Parameters
         ----------
         grid : Grid
-            As the server app gets it. Nodes may be too few for an hour; pass
-            ``grid_with_deadlines(grid, wait_seconds)`` for another time.
+            The server app's. Too few nodes may be available for an hour; pass
+            ``grid_with_deadlines(grid, wait_seconds)`` for another limit.
         initial_arrays : ArrayRecord
             The model before the first round.
         num_rounds : int
-            How many rounds.
+            Number of rounds.
         timeout : float
-            Seconds that a round waits for replies. What comes later is dropped.
+            Seconds that a round waits for replies. Later ones are dropped.
         train_config, evaluate_config : ConfigRecord, optional
             Sent to clients.
         evaluate_fn : callable, optional
-            From a round's number and the model to metrics, before the first round and after each.
+            Maps round number and model to metrics; called before the first round and after each.
 
         Returns
         -------
@@ -275,10 +251,9 @@ class StrategyWithDeadlines(Strategy):
         Raises
         ------
         NodesUnavailableError
-            If too few nodes were there for too long.
+            If too few nodes were available for too long.
         RunStopped
-            If nothing was learned: no round gave a model, because every client refused, failed or
-            has no gate; or, where clients fail or have no gate, before the last round.
+            If no round gave a model, or earlier if clients fail, refuse or have no gate.
         """
         patient = grid_with_deadlines(grid)
         asked = cast(_GridWithDeadlines, patient).asked
@@ -291,7 +266,7 @@ class StrategyWithDeadlines(Strategy):
 
 
 class _GridWithDeadlines:
-    """Passes everything on; Flower's Grid has methods that differ between its releases."""
+    """Delegates to the wrapped Grid, whose methods differ between Flower versions."""
 
     def __init__(self, grid: Grid, wait_seconds: float, clock: Callable[[], float]) -> None:
         self._grid = grid

@@ -1,4 +1,4 @@
-"""Private training by any of Flower's strategies, where one client counts as one client."""
+"""Any of Flower's strategies over clients that train by DP-SGD, with the server's weights."""
 
 import logging
 import math
@@ -26,26 +26,25 @@ _FARTHEST = 64.0
 class DPSGDStrategy(StrategyWithDeadlines):
     """Any of Flower's strategies over clients that train by DP-SGD.
 
-    Clients run :class:`~flower_ldp.clients.LdpMod` with
-    :class:`~flower_ldp.clients.DPSGDRelease`, and with
-    :class:`~flower_ldp.clients.AccuracyRelease` where they evaluate. The wrapped strategy gets only
-    models like the one that was sent, finite, and weights of this server: whatever a client says of
-    its number of examples is not read. A reply that is no such model is left out and counted.
+    Clients run :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.DPSGDRelease`,
+    and :class:`~flower_ldp.clients.AccuracyRelease` to evaluate. The wrapped strategy gets only
+    finite models like the one sent, with this server's weights: a client's number of examples is
+    not read. Other replies are left out and counted.
 
     Parameters
     ----------
     strategy : Strategy
-        Samples clients and aggregates their models, as ``FedAvg()``.
+        Samples clients and aggregates their models, for example ``FedAvg()``.
     weights : mapping of int to float, optional
-        By node id, how much a client counts, for example its number of examples; positive. Other
-        nodes are not asked. By default all nodes are asked and count the same.
+        Weight of a client by node id, such as its number of examples; positive. Other nodes are not
+        asked. By default all nodes are asked with equal weights.
     accuracy_key : str
         The metric of an evaluation, as in ``AccuracyRelease``. No other is read.
 
     Raises
     ------
     TypeError
-        If the strategy is none, or one that needs losses or trees of clients.
+        If the strategy is none, or needs losses or trees of clients.
     ValueError
         If a weight, or their sum, is not positive and finite.
 
@@ -81,25 +80,25 @@ class DPSGDStrategy(StrategyWithDeadlines):
         self._asked: list[int] = []
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
-        """Learn of a run that begins."""
+        """Begin a run."""
         self._complaints = OnceLogger()
 
     def summary(self) -> None:
-        """Log how clients are weighed, then the wrapped strategy's summary."""
+        """Log the clients' weights, then the wrapped strategy's summary."""
         _log.info("\t├──> DP-SGD, clients weighed by: %s", self.weights or "one each")
         self.strategy.summary()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask whom the wrapped strategy asks, of those who have a weight."""
+        """Return the wrapped strategy's messages to nodes with a weight."""
         self._sent = {name: array.numpy() for name, array in arrays.items()}
         return self._weighed(self.strategy.configure_train(server_round, arrays, config, grid))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Aggregate the models that are like the one sent, as the wrapped strategy does.
+        """Aggregate the valid models as the wrapped strategy does.
 
         Returns
         -------
@@ -111,7 +110,7 @@ class DPSGDStrategy(StrategyWithDeadlines):
         Raises
         ------
         RunStopped
-            If further rounds would teach nothing (:mod:`flower_ldp.strategies.replies`).
+            If further rounds would be useless (:mod:`flower_ldp.strategies.replies`).
         """
         good, counts = self._good(server_round, replies, self._trained)
         arrays, found = self.strategy.aggregate_train(server_round, good) if good else (None, None)
@@ -120,7 +119,7 @@ class DPSGDStrategy(StrategyWithDeadlines):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask whom the wrapped strategy asks, of those who have a weight."""
+        """Return the wrapped strategy's messages to nodes with a weight."""
         return self._weighed(self.strategy.configure_evaluate(server_round, arrays, config, grid))
 
     def aggregate_evaluate(
@@ -134,7 +133,7 @@ class DPSGDStrategy(StrategyWithDeadlines):
         return MetricRecord({**(found or {}), **counts})
 
     def _weighed(self, messages: Iterable[Message]) -> list[Message]:
-        """Return the messages to nodes that have a weight, and remember who is asked."""
+        """Return the messages to nodes with a weight, and remember these nodes."""
         known = self.weights
         kept = [one for one in messages if known is None or one.metadata.dst_node_id in known]
         self._asked = [one.metadata.dst_node_id for one in kept]
@@ -161,7 +160,7 @@ class DPSGDStrategy(StrategyWithDeadlines):
         return good, judge.metrics()
 
     def _trained(self, content: RecordDict) -> RecordDict:
-        """Return the model that a reply holds; raise WireError if it is not like the one sent."""
+        """Return a reply's model; raise WireError if it is not like the one sent."""
         records = list(content.array_records.values())
         if len(records) != 1 or set(records[0]) != set(self._sent):
             raise WireError("model", "not one ArrayRecord with the arrays that were sent")
@@ -174,7 +173,7 @@ class DPSGDStrategy(StrategyWithDeadlines):
         return RecordDict({"arrays": arrays, "metrics": MetricRecord()})
 
     def _counted(self, content: RecordDict) -> RecordDict:
-        """Return the share that a reply holds; raise WireError if noise could not make it."""
+        """Return a reply's share; raise WireError if noise could not make it."""
         records = list(content.metric_records.values())
         share = records[0].get(self.accuracy_key) if len(records) == 1 else None
         if not isinstance(share, int | float) or not -_FARTHEST <= share <= 1 + _FARTHEST:
@@ -183,7 +182,7 @@ class DPSGDStrategy(StrategyWithDeadlines):
 
 
 def _is_like(array: Array, sent: NDArray[Any]) -> bool:
-    """Return whether an array is as one that was sent: finite, or the same where it is no float."""
+    """Return whether an array has the sent form: finite floats, other dtypes unchanged."""
     if len(array.data) > sent.nbytes + _MOST_HEADER:
         return False
     try:

@@ -1,11 +1,7 @@
-"""Protected evaluation as a wrapper of any Flower strategy: private predictions in, a score out.
+"""Protected evaluation around any Flower strategy, and saving of the best model.
 
-Training is the wrapped strategy's, untouched. In the evaluate phase clients send rows of class
-probabilities through a local randomizer, and the server clusters and scores them. That is
-post-processing, and costs nothing beyond the reports.
-
-The best model by the server's own evaluation is kept on disk, so that a run that ends early has not
-trained for nothing.
+The wrapped strategy trains unchanged. In the evaluate phase clients send locally randomized rows of
+class probabilities, and the server clusters and scores them, as post-processing.
 """
 
 from __future__ import annotations
@@ -48,27 +44,26 @@ Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 
 @dataclass(frozen=True)
 class ProxyCodebook:
-    """Rows told by numbers of codes, with a codebook from the round's model and public inputs.
+    """Rows reported as codes, with a codebook from the round's model and public inputs.
 
-    The server runs the model on inputs that are public; the outputs make the codebook, and
-    stand for the clients' rows when the shares of the codes are scored. See
-    :mod:`flower_ldp.strategies.evaluation_scores`.
+    The model's outputs on public inputs give the codebook, and stand for the clients' rows in the
+    score. See :mod:`flower_ldp.strategies.evaluation_scores`.
 
     Parameters
     ----------
     epsilon : float
         Per row and per client, for any change of the row; in (0, 100].
     proxy : callable
-        From the arrays of a model to its rows of class probabilities on the public inputs,
-        shape (any number, classes).
+        Maps a model's arrays to its class probabilities on the public inputs, shape (any number,
+        classes).
     rows : int
-        Rows that a client releases at a time.
+        Rows per release of a client.
     levels : int
         Codes per class.
     trust_repeats : int
-        Simulated experiments that tell how far the score follows clients
-        (:func:`~flower_ldp.strategies.score_trust`), at least 2, or 0 for none. Each
-        costs one scoring; none touches private data.
+        Simulated experiments on how far the score follows clients
+        (:func:`~flower_ldp.strategies.score_trust`): at least 2, or 0 for none. Each costs one
+        scoring and no private data.
 
     Raises
     ------
@@ -89,11 +84,11 @@ class ProxyCodebook:
             raise ValueError(f"trust_repeats must be 0 or at least 2, got {self.trust_repeats}")
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one release: epsilon for each row, per client."""
+        """Return the cost of one release: epsilon per row and client."""
         return CodebookResponse(np.eye(2), self.epsilon, self.rows).events()
 
     def for_model(self, arrays: ArrayRecord) -> CodebookRows:
-        """Return the codebook that a model makes, and the rows that stand for its codes."""
+        """Return a model's codebook, with the proxy rows of its codes."""
         proxy = np.asarray(self.proxy(arrays))
         codebook = scores.confidence_codebook(proxy, self.levels)
         mechanism = CodebookResponse(codebook, self.epsilon, self.rows)
@@ -102,14 +97,14 @@ class ProxyCodebook:
 
 @dataclass(frozen=True, eq=False)
 class CodebookRows:
-    """Codes of one round: their shares are estimated, and spread over the proxy's rows."""
+    """The codebook of one round."""
 
     mechanism: CodebookResponse
     support: scores.ProxySupport
     trust_repeats: int
 
     def scored(self, reports: NDArray[np.int64], score: scores.ClusterScore) -> dict[str, float]:
-        """Return ``score``, and ``score-recovery`` and ``score-error`` if they are asked for."""
+        """Return ``score``, and ``score-recovery`` and ``score-error`` if asked for."""
         shares = self.support.spread(self.mechanism.estimate(reports))
         scores.warn_if_near_uniform(self.support.rows, shares)
         values = {"score": score.of_law(self.support.rows, shares, len(reports))}
@@ -126,7 +121,7 @@ class CodebookRows:
 
 @dataclass
 class _Evaluation(Round):
-    """What the server must remember between asking and scoring."""
+    """State of an evaluation between asking and scoring."""
 
     rows: Laplace | CodebookRows
     proposal: EvalProposal
@@ -136,45 +131,44 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
     """Any strategy, with an evaluate phase of private predictions.
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with ``evaluate`` set to a
-    :class:`~flower_ldp.clients.ProtectedEvalRelease`. The wrapped strategy's own evaluate phase
-    is replaced: it would ask for raw metrics.
+    :class:`~flower_ldp.clients.ProtectedEvalRelease`. It replaces the wrapped strategy's evaluate
+    phase, which would ask for raw metrics.
 
     Parameters
     ----------
     strategy : Strategy
         Does the training.
     mechanism : Laplace or ProxyCodebook
-        What rows of class probabilities go through, with the number of rows per client.
+        Randomizer of the rows, with the number of rows per client.
     score : str or callable
-        ``"SILHOUETTE_SCORE"``, ``"CALINSKI_HARABASZ_SCORE"`` or a function of rows, shape
-        (n, k), and labels, shape (n,).
+        ``"SILHOUETTE_SCORE"``, ``"CALINSKI_HARABASZ_SCORE"`` or a function of rows, shape (n, k),
+        and labels, shape (n,).
     clusterer : object, optional
-        Of ``sklearn.cluster``; without it the label is the place of a row's largest entry.
+        Of ``sklearn.cluster``; without it the label is the index of a row's largest entry.
     metrics : mapping of str to BoundedMean, optional
-        Scalar metrics that clients are asked for besides, each with its bounds and cost.
+        Scalar metrics to ask for as well, each with its bounds and cost.
     cluster_client_num : int, optional
-        The most clients that are asked in a round, chosen at random; all by default.
+        Most clients asked in a round, at random; all by default.
     every : int
-        Rounds from one evaluation to the next. Each evaluation costs every asked client its
-        epsilon again.
+        Rounds between evaluations. Each evaluation costs every asked client its epsilon again.
     health : Health, optional
-        Asks for one more private bit per report, whether any of it is neutral, and stops the run
-        where too many are. The training's own health is the wrapped strategy's.
+        Asks for one more private bit per report, whether any of it is neutral, and stops the run if
+        too many are. Independent of the training's health.
     answers_per_client : int or ClientPool, optional
-        How often a client is asked to evaluate in a whole run, by sampling without replacement;
-        the training's own :class:`~flower_ldp.strategies.ClientPool` makes one count of both. Then
-        ``cluster_client_num`` is how many are asked at a time. By default every evaluation samples
-        anew.
+        How often a client is asked to evaluate in the whole run, sampled without replacement; share
+        the training's :class:`~flower_ldp.strategies.ClientPool` to count both together.
+        ``cluster_client_num`` is then the number asked at a time. By default every evaluation
+        samples anew.
     min_evaluate_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg, for the evaluate phase.
 
     Raises
     ------
     ValueError
-        If ``cluster_client_num`` or ``every`` is below 1, the score is not known, or a metric has
-        the name of a value that :meth:`aggregate_evaluate` returns itself.
+        If ``cluster_client_num`` or ``every`` is below 1, the score is unknown, or a metric has the
+        name of a value that :meth:`aggregate_evaluate` returns.
     TypeError
-        If the strategy, the mechanism, a metric or the health is of another type.
+        If an argument is of a wrong type.
     """
 
     def __init__(
@@ -223,7 +217,7 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
         self._callbacks = (self.proposals, self._health)
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
-        """Learn of a run that begins, and tell the wrapped strategy of it."""
+        """Begin a run, also for the wrapped strategy."""
         for callback in self._callbacks:
             callback.on_run_start(rounds, None)
         if isinstance(self.strategy, StrategyWithDeadlines):
@@ -242,7 +236,7 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Ask what the wrapped strategy asks."""
+        """Return the wrapped strategy's messages."""
         return self.strategy.configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(
@@ -286,17 +280,16 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
         -------
         MetricRecord or None
             None in rounds without an evaluation. ``accepted``, ``rejected`` and
-            ``rejected-<reason>``; ``score`` unless the rows allow none, as with a single label,
-            and ``score-rows`` (n); with a codebook ``score-recovery`` and ``score-error``, how
-            far such a score follows clients; each metric by its name, the mean over clients, and
-            ``<name>-noise``, the standard deviation that the noise gives that mean;
-            ``failing-share`` and ``failing-share-error`` where health bits were asked for;
+            ``rejected-<reason>``; ``score``, unless undefined (as for a single label), and
+            ``score-rows`` (n); with a codebook ``score-recovery`` and ``score-error``; each
+            metric's mean over clients, and ``<name>-noise``, the standard deviation of that mean by
+            noise; ``failing-share`` and ``failing-share-error`` with health bits;
             ``epsilon-evaluation`` and ``epsilon-total`` (worst client, pure).
 
         Raises
         ------
         RunStopped
-            If further rounds would teach nothing (:mod:`flower_ldp.strategies.replies`).
+            If further rounds would be useless (:mod:`flower_ldp.strategies.replies`).
         """
         asked, self._asked = self._asked, None
         if asked is None or asked.server_round != server_round:
@@ -321,15 +314,15 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
         return MetricRecord(values)  # type: ignore[arg-type]
 
     def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
-        """Return what clients have spent on this server's proposals, training included.
+        """Return the worst-case spending of clients on this server's proposals, training included.
 
-        A wrapped strategy that is not of this package states no cost: its replies are not
-        private, and are not counted. See :meth:`SignDSStrategy.privacy_spent`.
+        A wrapped strategy of another package states no cost: its replies are not private and are
+        not counted. See :meth:`SignDSStrategy.privacy_spent`.
 
         Parameters
         ----------
         delta : float
-            Of the approximate bound and of the conditional line, in (0, 1).
+            Of the approximate bound and the shuffle bound, in (0, 1).
         """
         return self.proposals.report(delta=delta)
 
@@ -350,27 +343,26 @@ LaplaceEvalStrategy = ProtectedEvalStrategy
 
 
 class BestModel:
-    """An ``evaluate_fn`` for ``Strategy.start`` that saves the model whenever it is the best.
+    """An ``evaluate_fn`` for ``Strategy.start`` that saves the best model so far.
 
-    The file is an ``npz`` of the model's arrays by their names. It is replaced as a whole, so
-    it is complete at every moment.
+    The file is an ``npz`` of the model's arrays by name, replaced atomically.
 
     Parameters
     ----------
     path : path-like
         Of the file, ending in ``.npz``.
     evaluate : callable, optional
-        The server's own evaluation. Without one, or in a round for which it returns None,
-        the model counts as the best if no round was evaluated yet: the latest is kept.
+        The server's evaluation. Without a result, the latest model is kept until a round is
+        evaluated.
     metric : str
-        Which of its metrics decides.
+        The metric that decides.
     higher_is_better : bool
-        Whether more of it is better.
+        Whether larger values are better.
 
     Attributes
     ----------
     server_round : int or None
-        The round whose model is in the file; 0 is the initial model.
+        Round of the saved model; 0 is the initial model.
     value : float or None
         Its metric.
 

@@ -1,53 +1,27 @@
-r"""How well class probabilities cluster: of rows, and of a distribution over rows.
+r"""Cluster scores of class probabilities: of rows and of distributions (docs/codebook.md).
 
-Rows are grouped by their largest entry or by a clustering, and scored with the silhouette, with
-the index of Calinski and Harabasz, or with any callable ``score(rows, labels)``.
+Rows are labelled by their largest entry or a clustering, and scored by the silhouette, the index of
+Calinski and Harabasz, or any ``score(rows, labels)``. A score that is not defined (fewer than two
+clusters, or as many as rows) is NaN.
 
-**Of rows**: scikit-learn's functions. Above 10,000 rows the silhouette, whose cost is quadratic,
-is that of 10,000 rows drawn without replacement by a fixed seed.
-
-**Of a law** with shares :math:`w_i`: what N rows drawn from it score on average, to leading order,
-in closed form. A drawn row is no copy of its neighbours, so the silhouette is the limit of many
-copies. With :math:`w_C` the share of cluster C,
+**Of a distribution** with shares :math:`w_i`: the score that N drawn rows have on average, to
+leading order. The silhouette is the limit of many copies. With :math:`w_C` the share of cluster C,
 
 .. math:: a_i = \frac{\sum_{j \in C(i)} w_j d_{ij}}{w_{C(i)}}, \qquad
           b_i = \min_{C \ne C(i)} \frac{\sum_{j \in C} w_j d_{ij}}{w_C}, \qquad
           s = \sum_i w_i \frac{b_i - a_i}{\max(a_i, b_i)}.
 
-For Calinski-Harabasz, N draws have on average (N - K) W within clusters and N B + (K - 1) W between
-them (of one variance in all clusters), so it is :math:`1 + N B / ((K - 1) W)`. An estimated
-distribution over codes is such a law.
+Calinski-Harabasz is :math:`1 + N B / ((K - 1) W)`, since N draws have on average (N - K) W within
+clusters and N B + (K - 1) W between them.
 
-A score that is not defined (fewer than two clusters, or as many as rows) is NaN.
+**Codebooks** come from public proxy rows: the model's outputs on public inputs. The guarantee does
+not depend on them. Each code's share is spread over the proxy rows of its cell, because the codes
+are means and would score too high.
 
-**Codebooks** come from public proxy rows. These are the model's own outputs on inputs that are
-public: open data, generated data, or records that were released. They are no part of the guarantee,
-and they need not be distributed as the clients' rows are: the reports say how often each code
-occurs.
-
-A codebook by **confidence**: for every class, the proxy rows of that class are cut into
-levels of equal size by their largest entry, and each level's mean is a code. Scores of clusters
-by class depend mostly on how confident the rows are, so few codes suffice, and few codes
-are what k-ary response needs: its noise grows with their number.
-
-The way back is **not** to the codes. A code is its cell's mean, and means lie nearer to each other
-than rows do, so scores of codes are too good. Each code's share is spread over the proxy rows of
-its cell instead (post-stratification): the shares come from the clients, the
-shape within a cell from the proxy.
-
-**Trust.** A score that is made with the help of proxy rows can be right for the wrong reason: it
-may repeat what the proxy scores by itself. The test is an experiment that needs no client and costs
-no privacy. Let pretended clients differ from the proxy in a known way (the less confident half of
-its rows three times as frequent as the other), send their codes through the mechanism, and look
-what the whole estimate makes of them:
-
-* **recovery** :math:`(\bar s - s_0)/(s_1 - s_0)`: what part of the way the mean estimated score
-  goes from the proxy's score :math:`s_0` to the pretended clients' own :math:`s_1`. 1 follows the
-  clients, 0 echoes the proxy.
-* **error**: the root mean square of :math:`s/s_1 - 1`, noise and bias together.
-
-Not seen is a difference *within* cells between the clients' rows and the proxy's, for which no
-report says anything; docs/codebook.md gives what it cost in experiments.
+**Trust.** A score may repeat the proxy's own score :math:`s_0`. :func:`score_trust` sends pretended
+clients with a known score :math:`s_1` through the mechanism; it needs no client and costs no
+privacy. Recovery is :math:`(\bar s - s_0)/(s_1 - s_0)`, and error the root mean square of
+:math:`s/s_1 - 1`. Differences between clients and proxy *within* cells stay unseen.
 """
 
 from __future__ import annotations
@@ -91,8 +65,8 @@ class ClusterScore:
     score : str or callable
         ``SILHOUETTE_SCORE``, ``CALINSKI_HARABASZ_SCORE``, or ``score(rows, labels) -> float``.
     clusterer : object, optional
-        Of ``sklearn.cluster``, or alike; a fresh copy is fitted each time. Without it rows are
-        labelled by their largest entry.
+        An estimator like those of ``sklearn.cluster``, cloned for each fit. Without it the label is
+        the index of a row's largest entry.
 
     Raises
     ------
@@ -116,29 +90,28 @@ class ClusterScore:
             )
 
     def of_rows(self, rows: Rows) -> float:
-        """Return the score of rows, shape (n, k), each counted once."""
+        """Return the score of rows, shape (n, k), by scikit-learn.
+
+        Above 10,000 rows the silhouette uses 10,000 of them, drawn with a fixed seed.
+        """
         given = _check_rows(rows)
         labels = self._label(given, None)
         return float((self.score if callable(self.score) else _OF_ROWS[self.score])(given, labels))
 
     def of_law(self, rows: Rows, shares: ArrayLike, total: int) -> float:
-        """Return the score that ``total`` clients are expected to have.
+        """Return the expected score of ``total`` rows drawn from a distribution.
+
+        A callable score, or a clusterer without ``sample_weight``, gets ``total`` rows copied in
+        proportion to their shares.
 
         Parameters
         ----------
         rows : ndarray of float, shape (n, k)
-            What a client's row may be.
+            The possible rows.
         shares : array_like of float, shape (n,)
-            How often each is; not negative, adding up to 1.
+            Their shares: not negative, with sum 1.
         total : int
-            Rows that the score is to be of, N, at least 1.
-
-        Returns
-        -------
-        float
-            A score whose law is not known here, any callable among them, and a clustering that
-            takes no ``sample_weight``, are given rows copied in proportion to their shares,
-            ``total`` in all.
+            N, at least 1.
 
         Raises
         ------
@@ -173,7 +146,7 @@ class ClusterScore:
 
 
 def apportion(shares: ArrayLike, total: int) -> Labels:
-    """Return whole counts in proportion to shares, by largest remainders, ``total`` in all."""
+    """Return ``total`` as whole counts in proportion to shares, by largest remainders."""
     exact = np.asarray(shares, dtype=np.float64) * total / np.sum(shares)
     counts = np.floor(exact).astype(np.int64)
     missing = int(total - counts.sum())
@@ -182,7 +155,6 @@ def apportion(shares: ArrayLike, total: int) -> Labels:
 
 
 def _silhouette_of_law(rows: Rows, labels: Labels, shares: Rows, _: int) -> float:
-    """Return the mean silhouette of ever more copies, so that a row's own does not count."""
     member, place = _members(labels, shares)
     sizes, squares = member.sum(axis=0), (rows**2).sum(axis=1)
     if len(sizes) < 2:
@@ -286,14 +258,13 @@ def confidence_codebook(proxy: NDArray[np.floating[Any]], levels: int = DEFAULT_
     proxy : ndarray of float, shape (n, k)
         Public rows on the simplex.
     levels : int
-        Codes for each class, at least 1. A class with fewer than two proxy rows a level
-        gets codes that are even apart from their largest entry, as confident as the proxy as a
-        whole.
+        Codes per class, at least 1. A class with fewer than two proxy rows per level gets codes
+        with equal other entries, as confident as the whole proxy.
 
     Returns
     -------
     ndarray of float64, shape (m, k)
-        At most ``k * levels`` codes, by class and rising confidence, all different.
+        At most ``k * levels`` different codes, by class and rising confidence.
 
     Raises
     ------
@@ -321,26 +292,26 @@ def confidence_codebook(proxy: NDArray[np.floating[Any]], levels: int = DEFAULT_
 
 
 def kmeans_codebook(proxy: NDArray[np.floating[Any]], codes: int, *, seed: int = 0) -> Rows:
-    """Return the centres of k-means on proxy rows; needs scikit-learn.
+    """Return the k-means centres of proxy rows; needs scikit-learn.
 
     Parameters
     ----------
     proxy : ndarray of float, shape (n, k)
         Public rows on the simplex, at least as many as codes.
     codes : int
-        Number of codes, m, at least 2.
+        Number of codes, at least 2.
     seed : int
-        Of the initial centres; nothing here is private.
+        Of the initial centres, which are not private.
 
     Returns
     -------
     ndarray of float64, shape (m, k)
-        Fewer where centres coincide.
+        Fewer than ``codes`` if centres coincide.
 
     Raises
     ------
     ValueError
-        If the proxy is not on the simplex, or smaller than the codebook.
+        If the proxy is not on the simplex, or has fewer rows than codes.
     """
     from sklearn.cluster import KMeans
 
@@ -354,7 +325,7 @@ def kmeans_codebook(proxy: NDArray[np.floating[Any]], codes: int, *, seed: int =
 
 @dataclass(frozen=True, eq=False)
 class ProxySupport:
-    """Public rows that stand for the codes' cells.
+    """Public rows that represent the codes' cells.
 
     Parameters
     ----------
@@ -372,7 +343,7 @@ class ProxySupport:
 
     @classmethod
     def of(cls, mechanism: CodebookResponse, proxy: NDArray[np.floating[Any]]) -> ProxySupport:
-        """Return the proxy rows with their cells; an empty cell is given its code as a row."""
+        """Return the proxy rows with their cells; an empty cell gets its code as a row."""
         rows = check_simplex_rows("proxy", proxy, mechanism.classes)
         cells = mechanism.encode(rows)
         empty = np.flatnonzero(np.bincount(cells, minlength=mechanism.codes) == 0)
@@ -383,17 +354,17 @@ class ProxySupport:
         )
 
     def spread(self, shares: ArrayLike) -> Rows:
-        """Return each row's share: its code's, divided evenly among the rows of the cell.
+        """Return each row's share: its code's share, divided evenly among the cell's rows.
 
         Parameters
         ----------
         shares : array_like of float, shape (m,)
-            As :meth:`CodebookResponse.estimate` returns them.
+            As from :meth:`CodebookResponse.estimate`.
 
         Returns
         -------
         ndarray of float64, shape (n,)
-            They add up to what ``shares`` add up to.
+            With the same sum as ``shares``.
 
         Raises
         ------
@@ -420,19 +391,20 @@ def _distinct(codes: Rows) -> Rows:
 
 
 class UntrustedScoreWarning(UserWarning):
-    """A score says more about noise or about the proxy than about the clients."""
+    """A score reflects noise or the proxy more than the clients."""
 
 
 @dataclass(frozen=True)
 class ScoreTrust:
-    """What became of pretended clients that differ from the proxy in a known way.
+    """Result of an experiment with pretended clients that differ from the proxy in a known way.
 
     Parameters
     ----------
     proxy_score, true_score : float
-        Of the proxy, and of the pretended clients.
+        Scores of the proxy and of the pretended clients.
     recovery : float
-        Part of the difference that the estimate shows, on average.
+        Part of the difference that the estimate shows on average: 1 follows clients, 0 echoes the
+        proxy.
     error : float
         Root mean square relative error of the estimate.
     """
@@ -444,17 +416,17 @@ class ScoreTrust:
 
     @property
     def echoes_proxy(self) -> bool:
-        """Whether the score stays with the proxy instead of following the clients."""
+        """Whether the score shows less than 80 % of the difference."""
         return not self.recovery >= LEAST_RECOVERY
 
     @property
     def is_noise(self) -> bool:
-        """Whether the score misses by more than 5 %."""
+        """Whether the error is above 5 %."""
         return not self.error <= LARGEST_ERROR
 
     @property
     def complaint(self) -> str:
-        """Why the score is not to be believed; empty where it is."""
+        """Why the score is not trusted; empty if it is."""
         if not (self.echoes_proxy or self.is_noise):
             return ""
         return (
@@ -463,7 +435,7 @@ class ScoreTrust:
         )
 
     def warn(self) -> None:
-        """Warn with :class:`UntrustedScoreWarning` where the score is not to be believed."""
+        """Issue :class:`UntrustedScoreWarning` if the score is not trusted."""
         if self.complaint:
             warnings.warn(self.complaint, UntrustedScoreWarning, stacklevel=2)
 
@@ -478,25 +450,27 @@ def score_trust(
     repeats: int = 20,
     estimate: Callable[[NDArray[np.int64]], Shares] | None = None,
 ) -> ScoreTrust:
-    """Return how far a score of ``total`` reported rows follows clients, and how closely.
+    """Return how closely a score of ``total`` reported rows follows clients.
+
+    The pretended clients have the less confident half of the proxy's rows three times as often.
 
     Parameters
     ----------
     mechanism, support, score
-        As they are used on real reports.
+        As used on real reports.
     total : int
-        Reported rows, N, at least 2.
+        Reported rows, at least 2.
     rng : RandomSource
-        Of the pretended clients and their noise.
+        For the pretended clients and their noise.
     repeats : int
         Experiments, at least 2. Each costs one scoring.
     estimate : callable, optional
-        From reports to shares of codes; the mechanism's own by default.
+        Maps reports to shares of codes; by default the mechanism's estimate.
 
     Returns
     -------
     ScoreTrust
-        With NaN where a score is not defined; then it is not trusted.
+        With NaN, which is not trusted, if a score is not defined.
 
     Raises
     ------
@@ -532,15 +506,15 @@ def score_trust(
 def warn_if_near_uniform(rows: NDArray[np.float64], shares: Shares | None = None) -> None:
     """Warn if a model is too unsure for its clusters to mean anything.
 
-    Its confidence is the mean largest entry, with 1/k scaled to 0 and 1 to 1. For ten classes a
-    mean below 0.28 is too little.
+    Confidence is the mean largest entry, scaled from [1/k, 1] to [0, 1]; below 0.2 (a mean of 0.28
+    for ten classes) it warns.
 
     Parameters
     ----------
     rows : ndarray of float, shape (n, k)
         On the simplex; noisy ones after projection.
     shares : array_like of float, shape (n,), optional
-        How often each row occurs; once each by default.
+        Shares of the rows; equal by default.
     """
     even = 1.0 / rows.shape[1]
     found = (float(np.average(rows.max(axis=1), weights=shares)) - even) / (1.0 - even)

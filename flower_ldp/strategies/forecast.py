@@ -1,26 +1,19 @@
-"""What a run can learn, whether its steps are noise, and which part of a model is few enough.
+"""Forecast of a run: cost per client, expected learning, a test for noise, and a part to train.
 
-**Before reports come.** The summary has it all as far as it is known: the model and the rounds once
-the run has begun, the nodes from the first round on. The verdict (:mod:`flower_ldp.advice`) is
-logged in that round: a warning, with what to change, where it is not good. Nobody asks for nodes
-before: a strategy's wait for them is its own.
+**Forecast.** Model and rounds are known once the run begins, nodes from the first round on. That
+round logs the verdict (:mod:`flower_ldp.advice`), as a warning with remedies unless it is good.
 
-**Whether steps are noise** is told by the reports alone: post-processing, free of cost. Reports
-that say nothing are uniform (or zeros with noise), and the square length of the sum of N of them
-has a known mean and variance (:class:`~flower_ldp.mechanisms.base.NullDistribution`). What it has
-beyond, relative to it, estimates the signal x of what clients have in common, so also of those that
-disagree. All reports since the run's begin are added up: in the first quarter of a run directions
-turn little, and no optimizer's momentum has to be known. The sum is looked at **once**, since many
-looks would find noise sometime: after a quarter of the reports, and when a good run would by then
-show four standard deviations of noise. It is warned of if it shows less than two, or if two more
-would still make the run a hopeless one. So a run at the edge of good is warned of about once in 44
-times, and pure noise is not about as often. That the steps *are* noise is said in the second case
-alone. In the first they cannot be told from it yet: clients that have little in common, a tenth of
-a good run's signal, may still train an easy model.
+**Test for noise**, by post-processing. For reports without signal, the squared length of their sum
+has a known mean and variance (:class:`~flower_ldp.mechanisms.base.NullDistribution`). The excess
+over noise estimates the clients' common signal. The sum of all reports is tested **once**, since
+repeated tests would give false alarms: after a quarter of the reports, and when a good run would
+show four standard deviations. It warns of a signal below two deviations, or of one that even with
+two more would be hopeless; only then it says that the steps *are* noise. Below two deviations an
+easy model may still learn. A run at the edge of good is warned of about once in 44 times, and pure
+noise is missed as often.
 
-**A part that is few enough.** A verdict that asks for fewer weights is a number. The server knows
-the model, so it can say which of its last layers have no more, in the words of the strategy's own
-argument.
+**Part.** If fewer weights would help, the log names the last layers of the model that are small
+enough, as an argument for ``trainable``.
 """
 
 from __future__ import annotations
@@ -60,16 +53,9 @@ _MOST_LAYERS = 4
 
 
 def rounds_left(left: Sequence[int], each: int, rounds: int) -> int:
-    """Return how many rounds of so many clients can be asked for, no client twice in one.
+    """Return how many rounds of ``each`` clients are possible, no client twice in one.
 
-    Parameters
-    ----------
-    left : sequence of int
-        How often each client may be asked still.
-    each : int
-        Clients of a round; at least 1.
-    rounds : int
-        The most.
+    ``left`` says how often each client may still be asked; ``rounds`` is the most.
     """
     most = range(1, min(rounds, sum(left) // each) + 1)
     # What is there for r rounds grows ever slower with r: once too little, always too little.
@@ -77,13 +63,7 @@ def rounds_left(left: Sequence[int], each: int, rounds: int) -> int:
 
 
 class Forecast(RoundCallback[TrainingRound]):
-    """What is known of a strategy's run: said before its first round, and watched after it.
-
-    Parameters
-    ----------
-    strategy : TrainingStrategy
-        Whose runs they are.
-    """
+    """Logs the outlook of a strategy's run, and watches its signal."""
 
     def __init__(self, strategy: TrainingStrategy[Any]) -> None:
         self._strategy = strategy
@@ -95,7 +75,7 @@ class Forecast(RoundCallback[TrainingRound]):
         self.entries: int | None = None
 
     def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
-        """Forget another run."""
+        """Forget an earlier run."""
         pool = self._strategy.pool
         before = {} if pool is None else pool.asked()
         self._rounds, self._before = rounds, max(before.values(), default=0)
@@ -103,12 +83,9 @@ class Forecast(RoundCallback[TrainingRound]):
         self._planned, self._outlook, self._watch = 0, None, None
 
     def before_ask(self, current: TrainingRound) -> None:
-        """Say in a run's first round what it can learn, and have steps planned.
+        """Log the outlook in the first round, and let the optimizer plan.
 
-        Raises
-        ------
-        RuntimeError
-            If the optimizer goes by the run, and knows of none.
+        Raises RuntimeError if the optimizer needs a run and none was begun.
         """
         sample, left = current.sample, current.sample.answers_left()
         if self._outlook is None:
@@ -125,7 +102,7 @@ class Forecast(RoundCallback[TrainingRound]):
             optimizer.extend_run(self._planned)
 
     def after_step(self, current: TrainingRound, total: Vector, reports: int) -> None:
-        """Watch whether the steps are noise."""
+        """Add the round to the test for noise."""
         if self._watch is not None:
             self._watch.add(total, reports)
 
@@ -157,7 +134,7 @@ class Forecast(RoundCallback[TrainingRound]):
         return None if pool is None else pool.answers_per_client
 
     def total(self) -> str:
-        """Return what a client spends in all, and what that is worth, as far as it is known."""
+        """Return a client's total cost and its meaning, as far as known."""
         events = self._strategy.proposal(self.entries).events()
         most, times = self._answers, self._answers
         if self._rounds is not None:
@@ -173,7 +150,7 @@ class Forecast(RoundCallback[TrainingRound]):
         return f"at most {total}, asked {asked}{earlier}. {meaning(total)}"
 
     def lines(self) -> Iterator[str]:
-        """Yield what the run does and what it can learn, as far as it is known."""
+        """Yield what the run does and can learn, as far as known."""
         answers, plan, outlook = self._answers, self._strategy.plan(), self._outlook
         often = "1 in every round that it is sampled for" if answers is None else f"{answers:,}"
         yield f"Answers of a client: {often}"
@@ -194,13 +171,7 @@ class Forecast(RoundCallback[TrainingRound]):
 
 
 class SignalMonitor:
-    """Says once that the steps of a run are noise.
-
-    Parameters
-    ----------
-    outlook : UtilityForecast
-        Of the run.
-    """
+    """Tests once whether the steps of a run are noise."""
 
     def __init__(self, outlook: UtilityForecast) -> None:
         self._outlook = outlook
@@ -208,15 +179,7 @@ class SignalMonitor:
         self._reports = 0
 
     def add(self, summed: NDArray[Any], reports: int) -> None:
-        """Take in a round's sum of reports, and warn if all so far are noise.
-
-        Parameters
-        ----------
-        summed : ndarray, shape (d,)
-            In the units of a report.
-        reports : int
-            How many it has; at least 1.
-        """
+        """Add a round's sum of reports, in units of a report; warn if all so far are noise."""
         if self._sum is None:
             return
         self._sum += summed
@@ -248,19 +211,7 @@ class SignalMonitor:
 
 
 def log_spread(outlook: UtilityForecast, rounds: int, nodes: int, answers: int) -> None:
-    """Log how answers and rounds do not go together, where they do not.
-
-    Parameters
-    ----------
-    outlook : UtilityForecast
-        Of the rounds that have answers.
-    rounds : int
-        That were planned.
-    nodes : int
-        Clients that there are.
-    answers : int
-        That are left, of all of them.
-    """
+    """Log if answers and rounds do not match."""
     each = outlook.clients_per_round
     enough = math.ceil(100 * answers / (rounds * nodes) - 1e-9) / 100
     if outlook.reports + each <= answers and outlook.rounds == rounds:
@@ -279,15 +230,7 @@ def log_spread(outlook: UtilityForecast, rounds: int, nodes: int, answers: int) 
 
 
 def log_trainable_hint(layout: ModelLayout, outlook: UtilityForecast) -> None:
-    """Log what a verdict says nothing of, and which part of the model would make it a good one.
-
-    Parameters
-    ----------
-    layout : ModelLayout
-        Of the model, with what of it reports are about.
-    outlook : UtilityForecast
-        Of the run.
-    """
+    """Log which part of the model would make the verdict good, and what it leaves out."""
     within, remedies = layout.part.subspace, outlook.remedies
     if within is not None:
         _log.info(
@@ -304,7 +247,7 @@ def log_trainable_hint(layout: ModelLayout, outlook: UtilityForecast) -> None:
 
 
 def log_running_statistics(model: Mapping[str, NDArray[Any]]) -> None:
-    """Log which arrays are BatchNorm's running statistics, and which may be and are trained."""
+    """Log which arrays are BatchNorm's running statistics, or look like them and are trained."""
     statistics, perhaps = sorted(running_statistics(model)), perhaps_statistics(model)
     if statistics:
         _log.info("BatchNorm's running statistics stay as they are: %s", ", ".join(statistics))
@@ -317,15 +260,7 @@ def log_running_statistics(model: Mapping[str, NDArray[Any]]) -> None:
 
 
 def suggest_trainable(layout: ModelLayout, most: int) -> str:
-    """Return, for the log, which last layers are so few weights, or that none are.
-
-    Parameters
-    ----------
-    layout : ModelLayout
-        Of the model, with what of it reports are about now.
-    most : int
-        Weights that they may be about.
-    """
+    """Return a text that names the last layers with at most so many weights."""
     arrays = [spec for spec in layout.updated if spec.size]
     layers = [tuple(group) for _, group in groupby(arrays, key=_place)]
     for count in range(min(_MOST_LAYERS, len(layers)), 0, -1):
@@ -346,13 +281,13 @@ def suggest_trainable(layout: ModelLayout, most: int) -> str:
 
 
 def _place(spec: ArraySpec) -> str:
-    """Return a name without its last part: arrays side by side that share it are one layer."""
+    """Return a name without its last part, which arrays of one layer share."""
     before, dot, _ = spec.name.rpartition(".")
     return before if dot else spec.name
 
 
 def _words(layer: _Layer, layout: ModelLayout) -> list[str]:
-    """Return a pattern that means these arrays and no others, or their names."""
+    """Return a pattern that matches exactly these arrays, or their names."""
     names = [spec.name for spec in layer]
     pattern = f"{_place(layer[0])}.*"
     matched = [s.name for s in layout.specs if s.is_float and fnmatchcase(s.name, pattern)]
@@ -360,7 +295,7 @@ def _words(layer: _Layer, layout: ModelLayout) -> list[str]:
 
 
 def _is_matrix(layer: _Layer) -> bool:
-    """Tell whether a layer has more than biases and scales."""
+    """Return whether a layer has more than biases and scales."""
     return any(len(spec.shape) > 1 for spec in layer)
 
 

@@ -1,12 +1,12 @@
-"""Strategies of training by name: one for each mechanism of this package, and for extensions.
+"""Training strategies by name: one per mechanism of this package, and one for extensions.
 
-**Step sizes** of SignDS training are learned from magnitude bits, or fixed.
-With T the sum of signs over N reports and m the magnitude, the two scalings are
+**Step sizes** of SignDS are learned from magnitude bits, or fixed. With T the sum of signs over N
+reports and m the magnitude, the scalings are
 
-* ``"published"``: m T where m = 2 r_est was learned, and lr T / N for a fixed rate lr;
-* ``"unbiased"``: m (2 / (contrast N)) T, whose mean is m times the clients' mean top-set
-  direction. The published step is that times N * contrast / 2: too small for few clients,
-  too large for thousands.
+* ``"published"``: m T with a learned m = 2 r_est, and lr T / N with a fixed rate lr;
+* ``"unbiased"``: m (2 / (contrast N)) T, whose mean is m times the clients' mean top-set direction.
+  The published step is this times N * contrast / 2: too small for few clients, too large for
+  thousands.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,12 +33,12 @@ Scaling = Literal["published", "unbiased"]
 
 @dataclass(frozen=True)
 class FixedStep(Checked):
-    """A fixed rate, the published rule without magnitude bits.
+    """A fixed rate: the published rule without magnitude bits.
 
     Parameters
     ----------
     global_lr : float
-        What a reported dimension moves by, before averaging over clients; positive.
+        Change of a reported dimension, before averaging over clients; positive.
     """
 
     #: No bit is asked for.
@@ -49,15 +49,15 @@ class FixedStep(Checked):
 
 @dataclass(frozen=True)
 class LearnedStep(Checked):
-    """A step size learned by MagRR, with a fixed rate where too few clients take part.
+    """A step size learned by MagRR, with a fixed rate for small rounds.
 
     Parameters
     ----------
     magnitude : MagRR
         The bit and its rule.
     fallback : FixedStep or None
-        Rate for rounds below ``min_participation``, which ask for no bit; None to learn in
-        every round.
+        Rate for rounds below ``min_participation``, which ask for no bit; None to learn in every
+        round.
     min_participation : float
         Fraction of the available clients, in [0, 1]; the published rule has 0.05.
     """
@@ -68,19 +68,9 @@ class LearnedStep(Checked):
 
 
 class StepSize(RoundCallback[TrainingRound]):
-    """The step rule of one run, with what it has learned so far.
+    """The step rule of one run, and its state.
 
-    Parameters
-    ----------
-    rule : FixedStep | LearnedStep
-        How the size is set.
-    scaling : {"published", "unbiased"}
-        What it multiplies.
-
-    Attributes
-    ----------
-    estimate : StepEstimate or None
-        MagRR's knowledge; None for a fixed rate.
+    ``estimate`` is MagRR's state; None for a fixed rate.
     """
 
     def __init__(self, rule: FixedStep | LearnedStep, scaling: Scaling = "published") -> None:
@@ -102,7 +92,7 @@ class StepSize(RoundCallback[TrainingRound]):
             yield report
 
     def after_replies(self, current: TrainingRound, replies: ReplyValidator) -> None:
-        """Learn from the bits, if they were asked for."""
+        """Update the estimate by the round's bits."""
         self._learned = {}
         if current.proposal.mechanism.magnitude is not None and self.estimate is not None:
             majority = self.learn(self._ones, replies.accepted)
@@ -110,17 +100,11 @@ class StepSize(RoundCallback[TrainingRound]):
             self._learned["magnitude-majority"] = -1 if majority is None else majority
 
     def metrics(self, current: TrainingRound) -> Metrics:
-        """Return ``r-est`` and ``magnitude-majority`` (1 yes, 0 no, -1 undecided), if asked for."""
+        """Return ``r-est`` and ``magnitude-majority`` (1 yes, 0 no, -1 undecided) with bits."""
         return self._learned
 
     def question(self, participation: float) -> tuple[float, float] | None:
-        """Return epsilon and threshold of a round's question, or None to ask for no bit.
-
-        Parameters
-        ----------
-        participation : float
-            Fraction of the available clients that take part.
-        """
+        """Return epsilon and threshold of a round's question, or None to ask for no bit."""
         rule = self._rule
         if isinstance(rule, FixedStep) or self.estimate is None:
             return None
@@ -129,24 +113,15 @@ class StepSize(RoundCallback[TrainingRound]):
         return rule.magnitude.epsilon, self.estimate.threshold
 
     def check(self, plan: SelectionPlan) -> None:
-        """Refuse a selection of which this scaling makes no step: ask before it costs anything.
-
-        Raises
-        ------
-        ValueError
-            If the scaling is ``"unbiased"`` and reports say nothing of the update.
-        """
+        """Raise ValueError if the scaling is ``"unbiased"`` and reports carry no signal."""
         if self._scaling == "unbiased":
             _ = plan.unbiasing
 
     def learn(self, ones: int, total: int) -> int | None:
-        """Take in the bits of a round: ``ones`` of ``total`` say that r is below.
+        """Update the estimate by a round's bits, and return the majority's answer B.
 
-        Returns
-        -------
-        int or None
-            The majority's answer B, or None if these bits and those of earlier rounds that
-            asked the same do not tell.
+        ``ones`` of ``total`` say that r is below the threshold. None if these bits, with earlier
+        ones of the same question, do not decide.
         """
         magnitude = self._rule.magnitude
         if magnitude is None or self.estimate is None:
@@ -156,17 +131,7 @@ class StepSize(RoundCallback[TrainingRound]):
         return answer
 
     def factor(self, reports: int, plan: SelectionPlan, *, asked: bool) -> float:
-        """Return what the sum of signs is multiplied by.
-
-        Parameters
-        ----------
-        reports : int
-            N, reports in the sum; at least 1.
-        plan : SelectionPlan
-            The selection's public numbers.
-        asked : bool
-            Whether this round asked for bits: only then is the learned size used.
-        """
+        """Return the factor of the sum of signs; a learned size needs ``asked`` bits."""
         check_in("[1, inf)", "reports", reports, int)
         if asked and self.estimate is not None:
             magnitude, published = self.estimate.magnitude, self.estimate.magnitude
@@ -182,37 +147,35 @@ class StepSize(RoundCallback[TrainingRound]):
 class SignDSStrategy(TrainingStrategy[SignDS]):
     """Federated training from SignDS reports.
 
-    An ordinary Flower strategy: sampling, ``start`` and ``evaluate_fn`` are those of FedAvg.
-    Clients run :class:`~flower_ldp.clients.LdpMod` with
-    :class:`~flower_ldp.clients.SignDSRelease`; no gradient, loss or count of theirs arrives
-    here. The server moves the model along the sum of the reported signs. Metrics of a round have
-    ``r-est`` and ``magnitude-majority`` (B: 1 yes, 0 no, -1 undecided) besides, where bits were
-    asked for.
+    Sampling, ``start`` and ``evaluate_fn`` are those of FedAvg. Clients run
+    :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.SignDSRelease`; they send
+    no gradient, loss or count. The model moves along the sum of the reported signs. With magnitude
+    bits the round's metrics include ``r-est`` and ``magnitude-majority`` (B: 1 yes, 0 no, -1
+    undecided).
 
     Parameters
     ----------
     mechanism : SignDS
-        The dimension selection that clients are asked for. Without k, K and h are chosen for
-        the model of the round, and each proposal states them.
+        The dimension selection. Without k, K and h are chosen for the round's model, and each
+        proposal states them.
     step : LearnedStep or FixedStep, optional
-        Step size: learned from one more private bit per client (MagRR), or fixed. By default
-        only the direction of the sum counts, and ``server_optimizer`` is an
-        :class:`~flower_ldp.strategies.AgreedLength` if it is left out too.
+        Step size: learned from one more private bit per client (MagRR), or fixed. By default only
+        the direction of the sum counts, and ``server_optimizer`` defaults to
+        :class:`~flower_ldp.strategies.AgreedLength`.
     scaling : {"published", "unbiased"}
         See :mod:`flower_ldp.strategies.named`.
     server_optimizer : ServerOptimizer, optional
-        Works on the privatized sum, at no cost in privacy. Its state belongs to one run. Steps of
-        planned length, FixedLength and AgreedLength, need a FixedStep or none.
+        Post-processes the sum. Its state belongs to one run. FixedLength and AgreedLength need a
+        FixedStep or none.
     **options
         As in :class:`~flower_ldp.strategies.training.TrainingStrategy`.
 
     Raises
     ------
     ValueError
-        For a learned step with an optimizer of planned length: clients would pay for bits
-        that set no length.
+        For a learned step with an optimizer of planned length, which would ignore the paid bits.
     TypeError
-        If an argument is of another type, or there is none of its name.
+        If an argument is unknown or of a wrong type.
 
     Examples
     --------
@@ -279,7 +242,7 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         yield f"Scaling: {self.scaling}"
 
     def step_rule(self) -> str:
-        """Return how the model is moved."""
+        """Return a description of how the model is moved."""
         optimizer = self.server_optimizer
         if optimizer is not None and optimizer.sets_length:
             return f"{optimizer.describe()}; only the direction of the sum counts"
@@ -299,28 +262,27 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
 class CodewordStrategy(TrainingStrategy[Codeword]):
     """Federated training from one codeword per client, near the direction of its update.
 
-    An ordinary Flower strategy: sampling, ``start`` and ``evaluate_fn`` are those of FedAvg.
-    Clients run :class:`~flower_ldp.clients.LdpMod` with
-    :class:`~flower_ldp.clients.CodewordRelease`. A report tells of the update's direction and
-    nothing of its length. The model moves by an estimate of the clients' mean direction, whose
-    length is mostly noise: steps have a length of their own. Metrics of a round have
-    ``expected-cosine`` besides: of the estimate with the clients' direction, if they agree.
+    Sampling, ``start`` and ``evaluate_fn`` are those of FedAvg. Clients run
+    :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.CodewordRelease`. A report
+    says nothing of the update's length, and the estimated mean direction is mostly noise, so the
+    optimizer sets the step's length. The round's metrics include ``expected-cosine``: of the
+    estimate with the clients' direction, if they agree.
 
     Parameters
     ----------
     mechanism : Codeword
-        Epsilon of a report, and the codes. Each round has a seed of its own, counted on from
-        the mechanism's.
+        Epsilon of a report, and the codes. Each round has its own seed, counted on from the
+        mechanism's.
     server_optimizer : ServerOptimizer, optional
-        Works on the estimated direction, at no cost in privacy. Its state belongs to one run. By
-        default an :class:`~flower_ldp.strategies.AgreedLength`, which needs no tuning.
+        Post-processes the direction. Its state belongs to one run. By default
+        :class:`~flower_ldp.strategies.AgreedLength`, which needs no tuning.
     **options
         As in :class:`~flower_ldp.strategies.training.TrainingStrategy`.
 
     Raises
     ------
     TypeError
-        If an argument is of another type, or there is none of its name.
+        If an argument is unknown or of a wrong type.
 
     Examples
     --------
@@ -356,16 +318,15 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
 class GaussianStrategy(TrainingStrategy[Gaussian]):
     """Federated training from updates that each client clipped and noised itself.
 
-    An ordinary Flower strategy: sampling, ``start`` and ``evaluate_fn`` are those of FedAvg.
-    Clients run :class:`~flower_ldp.clients.LdpMod` with
-    :class:`~flower_ldp.clients.GaussianRelease`. The model moves by the mean of the noised
-    updates, each client counting the same, since numbers of examples do not arrive here. Metrics
-    of a round have ``noise-deviation``, of an entry of the mean, besides. For a smaller bound on
-    rounds that all use the same parameters than the sum that :meth:`privacy_spent` gives see
-    :func:`flower_ldp.accounting.composed_epsilon`.
+    Sampling, ``start`` and ``evaluate_fn`` are those of FedAvg. Clients run
+    :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.GaussianRelease`. The model
+    moves by the unweighted mean of the noised updates, because clients send no numbers of examples.
+    The round's metrics include ``noise-deviation``, of an entry of the mean. For rounds with equal
+    parameters :func:`flower_ldp.accounting.composed_epsilon` gives a smaller bound than the sum of
+    :meth:`privacy_spent`.
 
-    The arguments are those of :class:`~flower_ldp.strategies.training.TrainingStrategy`; the
-    mechanism is a Gaussian, with epsilon and delta of a round, and the clip norm.
+    Arguments are those of :class:`~flower_ldp.strategies.training.TrainingStrategy`; the mechanism
+    is a Gaussian with epsilon and delta of a round, and the clip norm.
 
     Examples
     --------
@@ -388,16 +349,16 @@ class GaussianStrategy(TrainingStrategy[Gaussian]):
 
 
 class ExtensionStrategy(TrainingStrategy[Chosen]):
-    """Federated training from the reports of a mechanism that is not of this package.
+    """Federated training from the reports of an extension's mechanism.
 
-    An ordinary Flower strategy: sampling, ``start`` and ``evaluate_fn`` are those of FedAvg.
-    Clients run :class:`~flower_ldp.clients.LdpMod` with
-    :class:`~flower_ldp.clients.ExtensionRelease`, and their owners' policies allow the extension.
-    The model moves by the mean of what the reports say. The guarantee is a claim of the extension's
-    author; a client's ledger may charge more than is stated here, where its owner says so.
+    Sampling, ``start`` and ``evaluate_fn`` are those of FedAvg. Clients run
+    :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.ExtensionRelease`, and
+    their owners' policies must allow the extension. The model moves by the mean of the reports. The
+    guarantee is a claim of the extension's author. An owner's ledger may charge more than the
+    stated cost.
 
-    The arguments are those of :class:`~flower_ldp.strategies.training.TrainingStrategy`; the
-    mechanism is the extension with the parameters of the run (:meth:`Extension.chosen
+    Arguments are those of :class:`~flower_ldp.strategies.training.TrainingStrategy`; the mechanism
+    is the extension with the run's parameters (:meth:`Extension.chosen
     <flower_ldp.extensions.Extension.chosen>`).
     """
 

@@ -1,45 +1,26 @@
-r"""Server optimizers: what to make of the privatized sum. Post-processing, so free of cost.
+r"""Server optimizers for the privatized sum: post-processing without cost (docs/steps.md).
 
-A SignDS round gives a direction in which most entries are noise. Momentum averages that
-noise over rounds; a step of fixed length makes the rate independent of how much of the
-direction is noise, so that it can be planned to decay over the run.
+**Adam, Yogi, Adagrad** follow ``FedAdam``, ``FedYogi`` and ``FedAdagrad`` of ``flwr.serverapp`` in
+parameters, defaults and arithmetic (Reddi et al. 2021): for each weight a running mean m of steps
+and v of their squares, and a step :math:`\eta\, m / (\sqrt v + \tau)`. If steps are mostly noise, v
+is about the same for every weight, and the rule is momentum with rate
+:math:`\eta / (\sqrt v + \tau)`. In the first rounds every weight with a step far above :math:`\tau`
+moves by about :math:`\eta`, whatever the size of its step.
 
-**Adaptive optimizers**: Adam, Yogi and Adagrad, as Flower's strategies have them. Each keeps of
-every weight a running mean of steps m and of their squares v, and moves it by
-:math:`\eta\, m / (\sqrt v + \tau)` (Reddi et al., "Adaptive Federated Optimization", 2021). The
-names of the parameters, their defaults and the arithmetic are those of ``FedAdam``, ``FedYogi`` and
-``FedAdagrad`` in ``flwr.serverapp``: fed the same steps, they move a model alike.
-
-Where most of a step is noise, v is the noise's square, much the same for every weight,
-and what is left of them is momentum with a rate of :math:`\eta / (\sqrt v + \tau)`. In the first
-rounds every weight whose step is far above :math:`\tau` moves by about :math:`\eta`, however long
-its step is: the size of what is proposed counts little, and a step size that was learned with it.
-
-**Agreed length**: steps whose length nobody names, as long as the rounds' directions still agree.
-Reports tell a direction and no length. But if steps are too short, a round's clients want what
-those of the rounds before it wanted; if they are too long, clients want the steps taken back. So
-the agreement of a round with the running direction tells the length, and it is in the reports that
-are there already: post-processing, free of cost.
-
-Noise hides it, but its size is known. In d dimensions the cosine of two directions that have
-nothing to do with each other has the standard deviation :math:`1 / \sqrt d`, so
+**AgreedLength.** Reports give a direction and no length. Too short steps make successive directions
+agree, too long ones make them oppose. For a round's direction g and the running direction v in d
+dimensions,
 
 .. math:: z = \sqrt d \cos(g, v)
 
-counts standard deviations of chance, g being the round's direction and v the running one. If the
-model had not moved, z would be about :math:`\sqrt d\, c_g c_v`, where :math:`c^2 = x / (1 + x)` are
-shares of signal: x is what the squares of sums of reports have beyond noise
-(:class:`~flower_ldp.mechanisms.base.NullDistribution`), the agreement *within* rounds. The share of
-it that steps shall leave is half at first and falls to nothing, as steps come to their end too.
+counts standard deviations of chance. With the model at rest z would be about
+:math:`\sqrt d\, c_g c_v`, where :math:`c^2 = x / (1 + x)` and x is the excess of the squared sum of
+reports over noise (:class:`~flower_ldp.mechanisms.base.NullDistribution`). The target is a share of
+this: one half at first, falling to 0 over the run. Rounds are weighted in v by their number of
+reports.
 
-A round counts in v by its reports: one report has as long a noise as the mean of many has short a
-one, and the mean of one would be all that v says.
-
-**The first agreed length.** A fresh model has the size that its layers are made to have, and
-training changes it by a few times that. All steps together, if none was changed, are three times
-its norm. Arrays of zeros count with the norm that a usual start would give them, a quarter more:
-they say nothing of the scale of features, so from there lengths also move half as fast again.
-Arrays of next to nothing count as zeros: nobody means steps so short.
+The first length sets all steps together to three times the model's norm. Arrays of zeros, or nearly
+so, count with 1.25 times the norm of a usual start, and the length then adapts 1.5 times as fast.
 """
 
 import math
@@ -74,7 +55,7 @@ _LONGEST, _SHORTEST = 5.0, -10.0
 
 
 class ServerOptimizer:
-    """Turns the step that a round proposes into the step that the model takes; a base class."""
+    """Turns a round's proposed step into the model's step; a base class."""
 
     #: Whether only the direction of what is proposed counts.
     sets_length: ClassVar[bool] = False
@@ -85,7 +66,7 @@ class ServerOptimizer:
         Parameters
         ----------
         proposed : ndarray of float32, shape (d,)
-            The round's scaled sum of signs.
+            The step that the round's reports propose.
         server_round : int
             From 1.
         """
@@ -96,45 +77,45 @@ class ServerOptimizer:
         return type(self).__name__
 
     def reset(self) -> None:
-        """Begin anew: a run begins, maybe of another model."""
+        """Reset the state for a new run, possibly of another model."""
 
     def on_run_start(self, rounds: int, weights: Sequence[NDArray[Any]]) -> None:
-        """Learn in a run's first round how many rounds it has, and of what model.
+        """Prepare for a run; called in its first round.
 
         Parameters
         ----------
         rounds : int
             Planned, at least 1.
         weights : sequence of ndarray
-            The arrays that are trained, before the first step.
+            The trained arrays before the first step.
         """
 
     def check(self) -> None:
-        """Raise RuntimeError if no step can be made yet; called before a round asks anybody."""
+        """Raise RuntimeError if no step is possible yet; called before clients are asked."""
 
     def extend_run(self, rounds: int) -> None:
-        """Learn that the run may have so many rounds in all, as clients came."""
+        """Note that the run may have this total number of rounds, because clients joined."""
 
     def on_signal(self, signal: float, reports: int) -> None:
-        """Learn what a round's reports have in common, before its step.
+        """Receive a round's signal, before its step.
 
         Parameters
         ----------
         signal : float
-            What the square length of their sum has beyond noise, over the noise.
+            Excess of the squared length of the reports' sum over noise, relative to noise.
         reports : int
-            How many there are, at least 1.
+            Number of reports, at least 1.
         """
 
 
 @dataclass(frozen=True)
 class _Remembering(Checked, ServerOptimizer):
-    """An optimizer with running vectors, which start at zero and take the model's size."""
+    """An optimizer with running vectors, which start at zero."""
 
     _vectors: dict[str, Vector] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def reset(self) -> None:
-        """Begin anew, with vectors of zero."""
+        """Reset the vectors to zero."""
         self._vectors.clear()
 
     def describe(self) -> str:
@@ -142,7 +123,6 @@ class _Remembering(Checked, ServerOptimizer):
         return repr(self)
 
     def _add_momentum(self, momentum: float, proposed: Vector) -> Vector:
-        """Return the running sum, with what is proposed."""
         zeros = np.zeros_like(proposed, dtype=np.float32)
         velocity = self._vectors.setdefault("velocity", zeros)
         velocity *= np.float32(momentum)
@@ -172,11 +152,11 @@ class Momentum(_Remembering):
 
 @dataclass(frozen=True)
 class FixedLength(_Remembering):
-    """A step of planned length along the running direction, decaying linearly.
+    """A step of planned length along the running direction, with linear decay.
 
-    The length is ``length`` in the first round and falls by equal amounts, so that the round
-    after ``rounds`` would reach ``final_fraction * length``; from there on it stays. Only the
-    direction of the proposal counts, so SignDSStrategy refuses it with a learned step size.
+    The length falls from ``length`` in round 1 to ``final_fraction * length`` in round ``rounds +
+    1``, and stays there. Only the direction of the proposed step counts, so SignDSStrategy refuses
+    it with a learned step size.
 
     Parameters
     ----------
@@ -211,7 +191,7 @@ class FixedLength(_Remembering):
 
 @dataclass(frozen=True)
 class _Adaptive(_Remembering):
-    """What Adam and Yogi share: parameters, and all of the step but the squares and the rate."""
+    """Common part of Adam and Yogi."""
 
     eta: Positive
     beta_1: Decay = 0.9
@@ -239,18 +219,18 @@ class _Adaptive(_Remembering):
 class Adam(_Adaptive):
     r"""Adam on the server, as Flower's ``FedAdam``.
 
-    :math:`m = \beta_1 m + (1 - \beta_1) g` and :math:`v = \beta_2 v + (1 - \beta_2) g^2`, and
-    :math:`\eta` is corrected for their start at zero, as Flower does it: by
-    :math:`\sqrt{1 - \beta_2^{t+1}} / (1 - \beta_1^{t+1})` in round t.
+    :math:`m = \beta_1 m + (1 - \beta_1) g` and :math:`v = \beta_2 v + (1 - \beta_2) g^2`. In round
+    t, :math:`\eta` is multiplied by :math:`\sqrt{1 - \beta_2^{t+1}} / (1 - \beta_1^{t+1})`, as in
+    Flower.
 
     Parameters
     ----------
     eta : float
         Server's rate, positive.
     beta_1, beta_2 : float
-        Of the means, in [0, 1).
+        Decay of the means, in [0, 1).
     tau : float
-        Adaptivity, positive: steps far smaller than it are not scaled up.
+        Adaptivity, positive: much smaller steps are not scaled up.
 
     Raises
     ------
@@ -275,7 +255,7 @@ class Adam(_Adaptive):
 class Yogi(_Adaptive):
     r"""Yogi on the server, as Flower's ``FedYogi``.
 
-    As :class:`Adam`, without the correction of the start, and with
+    As :class:`Adam`, without the correction of :math:`\eta`, and with
     :math:`v = v - (1 - \beta_2)\, g^2 \operatorname{sign}(v - g^2)`, so that v falls slowly.
 
     Parameters
@@ -283,7 +263,7 @@ class Yogi(_Adaptive):
     eta : float
         Server's rate, positive.
     beta_1, beta_2 : float
-        Of the mean and of what the squares change by, in [0, 1).
+        Decay of the mean and rate of the squares' change, in [0, 1).
     tau : float
         Adaptivity, positive.
 
@@ -301,9 +281,9 @@ class Yogi(_Adaptive):
 
 @dataclass(frozen=True)
 class Adagrad(_Remembering):
-    r"""Adagrad on the server, as Flower's ``FedAdagrad``: v is the sum of all squares, m the step.
+    """Adagrad on the server, as Flower's ``FedAdagrad``: m is the step, v the sum of all squares.
 
-    Steps shrink as the run goes on, so that no length has to be planned to fall.
+    Steps shrink over the run without a planned decay.
 
     Parameters
     ----------
@@ -330,7 +310,7 @@ class Adagrad(_Remembering):
 
 @dataclass
 class _Run:
-    """What is known of one run."""
+    """State of one run."""
 
     rounds: int
     #: Of the model, and the share of its square that stands for arrays of zeros.
@@ -351,15 +331,13 @@ class _Run:
 
 @dataclass(frozen=True)
 class AgreedLength(Checked, ServerOptimizer):
-    """A step along the running direction, as long as rounds agree; no length has to be named.
+    """A step along the running direction, as long as the rounds' directions agree. Needs no tuning.
 
-    The length starts from the model's size and the run's planned rounds, doubles where the round's
-    direction is still that of the rounds before, halves where it is not, at most once in a round,
-    and falls linearly over the plan besides. It costs no privacy. Only directions count, so
-    SignDSStrategy refuses it with a learned step size.
-
-    For fresh models. One that was trained before (all of it, not the trunk of a fresh head) wants
-    shorter steps than its size says, and is better given a :class:`FixedLength`.
+    The length starts from the model's norm and the planned rounds. It grows while directions agree
+    with earlier rounds and shrinks otherwise, by a factor of at most 2 per round, and decays
+    linearly over the plan. This costs no privacy. Only directions count, so SignDSStrategy refuses
+    it with a learned step size. Use it for fresh models; for a model that was trained before as a
+    whole, give a :class:`FixedLength`.
 
     Parameters
     ----------
@@ -379,7 +357,7 @@ class AgreedLength(Checked, ServerOptimizer):
     _runs: list[_Run] = field(default_factory=list, repr=False, compare=False)
 
     def on_run_start(self, rounds: int, weights: Sequence[NDArray[Any]]) -> None:
-        """Learn of a run that begins; what was known of another is forgotten.
+        """Begin a run and forget an earlier one.
 
         Raises
         ------
@@ -395,22 +373,16 @@ class AgreedLength(Checked, ServerOptimizer):
 
     @property
     def rounds(self) -> int:
-        """Rounds that are planned.
-
-        Raises
-        ------
-        RuntimeError
-            If no run was begun.
-        """
+        """Planned rounds; RuntimeError if no run was begun."""
         return self._run.rounds
 
     def extend_run(self, rounds: int) -> None:
-        """Learn that the run may have so many rounds; fewer than are planned change nothing."""
+        """Raise the number of planned rounds; a smaller number changes nothing."""
         run = self._run
         run.rounds = max(run.rounds, rounds)
 
     def on_signal(self, signal: float, reports: int) -> None:
-        """Learn what a round's reports have in common, before its step."""
+        """Receive a round's signal, before its step."""
         run = self._run
         run.signals += signal
         run.reports += reports
@@ -422,7 +394,7 @@ class AgreedLength(Checked, ServerOptimizer):
         Parameters
         ----------
         proposed : ndarray of float32, shape (d,)
-            The mean of the round's reports, up to a factor that is the same in each round.
+            Mean of the round's reports, up to a factor that is the same in each round.
         server_round : int
             From 1.
 
@@ -473,7 +445,7 @@ class AgreedLength(Checked, ServerOptimizer):
 
 
 def _adapt(run: _Run, velocity: NDArray[np.float64], now: NDArray[np.float64], left: float) -> None:
-    """Change the length by how far a round's direction is the running one."""
+    """Change the length by the agreement of a round's direction with the running one."""
     lengths = float(np.linalg.norm(velocity)) * float(np.linalg.norm(now))
     if lengths == 0.0:
         return
@@ -492,8 +464,7 @@ def _adapt(run: _Run, velocity: NDArray[np.float64], now: NDArray[np.float64], l
 def _size(weights: Sequence[NDArray[Any]]) -> tuple[float, float]:
     """Return a model's norm, and the share of its square that stands for arrays of zeros.
 
-    A usual start of an array draws its entries from an interval about zero, of variance 1 / (3 f),
-    f being what a unit sums over. For a layer from many to few that is the longest axis.
+    A usual start draws entries with variance 1 / (3 f), f being the longest axis.
     """
     told = assumed = 0.0
     for array in weights:

@@ -1,11 +1,10 @@
-r"""What a setting of other software gives: the true epsilon of the noise that it adds.
+r"""The true epsilon of the noise that other software adds for its settings.
 
-Each is normal noise of deviation :math:`\sigma` on updates clipped to length C. Two clipped updates
-are up to 2 C apart, because they may point in opposite directions, and under replace-one any two
-are neighbours. So one message is a normal shift by :math:`\mu = 2C / \sigma`, T messages are one by
-:math:`\sqrt T \mu`, and epsilon at a delta is read off the exact curve
-(:mod:`~flower_ldp.mechanisms.gaussian`). What a setting calls epsilon does not enter but by
-the :math:`\sigma` that is made of it.
+Each adds normal noise of deviation :math:`\sigma` to updates clipped to length C. Two clipped
+updates are up to 2 C apart, and any two are neighbours under replace-one. One message is a normal
+shift by :math:`\mu = 2C / \sigma`, T messages one by :math:`\sqrt T \mu`, and epsilon at a delta is
+read off the exact curve (:mod:`~flower_ldp.mechanisms.gaussian`). The setting's own epsilon matters
+only through :math:`\sigma`.
 """
 
 import math
@@ -16,15 +15,7 @@ from flower_ldp.mechanisms.gaussian import classical_deviation, gaussian_epsilon
 
 @dataclass(frozen=True)
 class NormalNoise:
-    """Normal noise on inputs that are some distance apart.
-
-    Parameters
-    ----------
-    distance : float
-        Largest distance of two neighbouring inputs; positive.
-    deviation : float
-        Standard deviation of the noise of each entry; not negative.
-    """
+    """Normal noise on inputs at most ``distance`` apart."""
 
     distance: float
     deviation: float
@@ -37,12 +28,7 @@ class NormalNoise:
     def epsilon(self, delta: float, rounds: int = 1) -> float:
         """Return the epsilon of so many messages together; infinite without noise.
 
-        Parameters
-        ----------
-        delta : float
-            Of all of them together, in [1e-18, 1).
-        rounds : int
-            Fixed beforehand, at least 1.
+        ``delta`` is of all messages together, in [1e-18, 1); ``rounds`` must be fixed in advance.
         """
         shift = self.shift * math.sqrt(rounds)
         return gaussian_epsilon(shift, delta) if shift < math.inf else math.inf
@@ -51,42 +37,28 @@ class NormalNoise:
 def local_dp_mod(
     clipping_norm: float, sensitivity: float, epsilon: float, delta: float
 ) -> NormalNoise:
-    """Return what Flower's ``LocalDpMod`` adds: the textbook's noise for a sensitivity as given.
+    """Return the noise of Flower's ``LocalDpMod``: the classical one for the given sensitivity.
 
-    The sensitivity does not follow from the clip, and nothing compares the two.
-
-    Parameters
-    ----------
-    clipping_norm, sensitivity, epsilon, delta : float
-        The mod's arguments. All positive, except that the sensitivity may be zero; delta below 1.
+    Nothing compares the sensitivity with the clip. Arguments are the mod's, positive; the
+    sensitivity may be zero, and delta is below 1.
     """
     return NormalNoise(2.0 * clipping_norm, sensitivity * classical_deviation(epsilon, delta))
 
 
 def mindspore_dp(clip: float, epsilon: float, delta: float) -> NormalNoise:
-    """Return what MindSpore's ``DP_ENCRYPT`` adds: exact noise, for updates C apart and not 2 C.
+    """Return the noise of MindSpore's ``DP_ENCRYPT``: exact for updates C apart, not 2 C.
 
-    Parameters
-    ----------
-    clip, epsilon, delta : float
-        ``dp_norm_clip``, ``dp_eps`` in [1e-3, 100] and ``dp_delta`` in [1e-18, 0.5].
+    ``epsilon`` is in [1e-3, 100] and ``delta`` in [1e-18, 0.5].
     """
     return NormalNoise(2.0 * clip, clip / largest_shift(epsilon, delta))
 
 
 def central_wrapper(noise_multiplier: float, share: float, *, replace: bool) -> NormalNoise:
-    """Return what Flower's central wrappers add to a mean, in units of the clip over the clients.
+    """Return the noise of Flower's central wrappers on a mean, in units of clip over clients.
 
-    Parameters
-    ----------
-    noise_multiplier : float
-        The wrapper's; the noise is so many times the clip over the number of sampled clients.
-    share : float
-        What the client's update weighs in the mean, times the number of clients: 1 where all
-        weigh the same.
-    replace : bool
-        Whether a client's update may be replaced by any other, or left out, which moves a mean as
-        far: the others then weigh more, and may point the other way. Else only by zeros.
+    ``share`` is the weight of the client's update times the number of clients: 1 if all weigh the
+    same. With ``replace`` an update may be replaced by any other or left out, which moves a mean as
+    far; else only by zeros.
     """
     return NormalNoise((2.0 if replace else 1.0) * share, noise_multiplier)
 
@@ -94,26 +66,11 @@ def central_wrapper(noise_multiplier: float, share: float, *, replace: bool) -> 
 def flowers_epsilon(
     noise_multiplier: float, rounds: int, delta: float, sampled: int, clients: int
 ) -> float | None:
-    """Return the epsilon that ``flwr.serverapp.RdpAccountant`` gives so many releases.
+    """Return the epsilon of ``flwr.serverapp.RdpAccountant``, or None without one.
 
-    It accounts for Renyi privacy, by adding or removing one client, without amplification by
-    sampling: the model that the wrappers with fixed clipping require of an accountant.
-
-    Parameters
-    ----------
-    noise_multiplier : float
-        Of each release, positive.
-    rounds : int
-        Releases, at least 1.
-    delta : float
-        In (0, 1).
-    sampled, clients : int
-        Clients of a round, and of the federation.
-
-    Returns
-    -------
-    float or None
-        None where Flower has no accountant, or ``flwr[dp]`` is not installed.
+    It uses Renyi DP for adding or removing a client, without amplification by sampling, as the
+    wrappers with fixed clipping require. None if ``flwr[dp]`` is not installed or this Flower has
+    none.
     """
     try:
         from flwr import serverapp

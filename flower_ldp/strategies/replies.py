@@ -1,13 +1,11 @@
-"""Reply validation: each reply is judged by itself, and a bad one is counted and left out.
+"""Reply validation: each reply is judged by itself; a bad one is counted and left out.
 
-Flower's own check stops a round at the first odd reply and looks at no value. Reports
-come from machines that the server does not control, so here one client can spoil no more
-than its own report.
+Flower's own check ends a round at the first odd reply and reads no value. Here a client can spoil
+only its own report.
 
-**Ends of runs.** A run is stopped where no private reports come that it could learn from, and where
-going on would cost clients budget or privacy for nothing: raw replies of apps without the gate, one
-refusal of all clients, apps that fail (:class:`~flower_ldp.strategies.Health`), and a run at whose
-end nothing was learned. No end rests on fewer than half of the clients that were asked.
+**Early ends.** A run stops if it cannot learn and would cost clients budget or privacy: raw replies
+of apps without a gate, one refusal by most clients, failing apps
+(:class:`~flower_ldp.strategies.Health`), or no model at the end.
 """
 
 import logging
@@ -35,12 +33,9 @@ Metrics: TypeAlias = dict[str, int | float]
 
 
 class OnceLogger:
-    """Says each kind of complaint once in a run; what is like it goes to the debug log.
+    """Logs each kind of complaint once per run, repeats at the debug level.
 
-    Attributes
-    ----------
-    learned : bool
-        Whether the run has had a report or a model: refusals end it no more.
+    ``learned`` says whether the run had a report or a model; refusals do not stop it afterwards.
     """
 
     def __init__(self) -> None:
@@ -48,7 +43,7 @@ class OnceLogger:
         self._said: set[str] = set()
 
     def say(self, kind: str, text: str) -> None:
-        """Warn, if nothing of this kind was warned of before."""
+        """Warn, unless this kind was warned of before."""
         if kind in self._said:
             _log.debug("%s", text)
             return
@@ -56,39 +51,33 @@ class OnceLogger:
         _log.warning("%s (what is like it is counted, and not logged again)", text)
 
     def hint(self, kind: str, text: str) -> None:
-        """Log, where Flower logs, what a kind of complaint may mean; once."""
+        """Log once to Flower's log what a kind of complaint may mean."""
         if f"hint {kind}" not in self._said:
             self._said.add(f"hint {kind}")
             _flwr_log.warning(text)
 
 
 class ReplyValidator:
-    """Decodes replies one by one and keeps count of those it rejects.
+    """Decodes replies one by one and counts the rejected ones.
 
-    Parameters
-    ----------
-    expected_nodes : iterable of int
-        Nodes that were asked this round; each may answer once.
-    complaints : OnceLogger, optional
-        Of the run, so that it says each kind once.
+    Each of ``expected_nodes`` may answer once.
 
     Attributes
     ----------
     accepted : int
         Replies that decoded.
     asked : int
-        How many were asked.
+        Nodes that were asked.
     rejected : Counter of str
-        Replies that did not, by reason: a client's refusal (:mod:`flower_ldp.refusals`), an
-        app error or the SuperLink's own for a node that is gone (``"error"``), an unknown or
-        repeated sender (``"sender"``), or what a decoder found wrong (``"record"``,
-        ``"version"``, ``"length"``, ...).
+        Rejected replies by reason: a refusal (:mod:`flower_ldp.refusals`); ``"error"`` for an app's
+        error, or the SuperLink's for a lost node; ``"sender"`` for an unknown or repeated sender;
+        or a decoder's reason (``"record"``, ``"version"``, ``"length"``, ...).
     uncharged : list of int
-        Nodes that refused before anything was charged (:data:`UNCHARGED`).
+        Nodes that refused before the charge (:data:`UNCHARGED`).
     raw : list of int
-        Nodes that were asked and sent what their app replied, as it is: no gate guards it.
+        Asked nodes that sent a raw reply, without a gate.
     rehearsed : Counter of str
-        What apps said that failed their rehearsal.
+        Texts of failed rehearsals.
     """
 
     def __init__(self, expected_nodes: Iterable[int], complaints: OnceLogger | None = None) -> None:
@@ -104,15 +93,7 @@ class ReplyValidator:
     def decode(
         self, replies: Iterable[Message], decoder: Callable[[bytes], ReportT]
     ) -> Iterator[ReportT]:
-        """Yield the reports of the good replies.
-
-        Parameters
-        ----------
-        replies : iterable of Message
-            What the grid returned.
-        decoder : callable
-            Turns a payload into a report or raises WireError.
-        """
+        """Yield the reports of good replies; ``decoder`` raises WireError for others."""
 
         def opened(reply: Message) -> ReportT:
             if is_raw(reply.content):
@@ -124,7 +105,7 @@ class ReplyValidator:
     def read(
         self, replies: Iterable[Message], reader: Callable[[Message], ReportT]
     ) -> Iterator[ReportT]:
-        """Yield what a reader makes of the good replies: those for which it raises no WireError."""
+        """Yield the reader's results for good replies: those without a WireError."""
         for reply in replies:
             node = reply.metadata.src_node_id
             try:
@@ -145,7 +126,7 @@ class ReplyValidator:
         return {"accepted": self.accepted, "rejected": self.rejected.total(), **rejected}
 
     def _check(self, reply: Message) -> None:
-        """Raise WireError unless a node that was asked has sent content, for the first time."""
+        """Raise WireError unless an asked node sent content for the first time."""
         node = reply.metadata.src_node_id
         if node in self._waiting:
             self._waiting.discard(node)
@@ -157,7 +138,7 @@ class ReplyValidator:
             raise WireError("sender", "not asked this round, or has answered before")
 
     def _error(self, node: int, text: str) -> WireError:
-        """Return the error for a client's error reply, whose text is anything."""
+        """Return the WireError for a client's error reply, whose text is untrusted."""
         reason, detail = text, one_line(text, _MOST_QUOTED)
         if text == refusals.NO_PROPOSAL:
             reason = refusals.REFUSED_PROPOSAL
@@ -173,18 +154,12 @@ class ReplyValidator:
 
 
 def is_raw(content: RecordDict) -> bool:
-    """Return whether a reply holds something and no report: no gate has seen it."""
+    """Return whether a reply has content and no report, so that no gate made it."""
     return len(content) > 0 and REPORT_KEY not in content
 
 
 def payload_of(content: RecordDict) -> bytes:
-    """Return the packed bytes of a reply that holds the report's record and nothing else.
-
-    Raises
-    ------
-    WireError
-        ``"record"`` if there is anything else.
-    """
+    """Return the packed report; raise WireError (``"record"``) if the reply holds anything else."""
     if is_raw(content):
         raise WireError(
             "record",
@@ -205,22 +180,16 @@ def payload_of(content: RecordDict) -> bytes:
 
 
 class RunStopped(RuntimeError):  # noqa: N818  # a decision about the run
-    """The run was stopped: further rounds would teach nothing. The text says why and what to do."""
+    """The run was stopped: further rounds would be useless. The text says why and what to do."""
 
 
 def raise_if_unproductive(replies: ReplyValidator, server_round: int) -> None:
-    """Stop a run that was set up wrongly, after a round's replies; else log what they may mean.
+    """Raise RunStopped for a run that is set up wrongly; else log hints.
 
-    Only what more than half of the clients say that were asked stops a run, and their silence
-    counts as no answer: one client must not be able to stop everybody's run. A node that sent a raw
-    reply is asked no more, so that no second raw model crosses the network. A run that has learned
-    something keeps its model, and refusals do not stop it.
-
-    Raises
-    ------
-    RunStopped
-        If raw replies outnumber the reports and refusals of gates, or nothing was learned so far
-        and clients refuse with one code.
+    A run stops if raw replies outnumber reports and refusals, or if nothing was learned so far and
+    clients refuse with one code. Either must come from more than half of the asked clients, silent
+    ones included, so that one client cannot stop a run. A node that sent a raw reply is not asked
+    again.
     """
     codes = filter(refusals.is_code, replies.rejected)
     refused = Counter({code: replies.rejected[code] for code in codes})
@@ -243,7 +212,7 @@ def raise_if_unproductive(replies: ReplyValidator, server_round: int) -> None:
 
 
 def raw_hint(nodes: list[int]) -> str:
-    """Return what a raw reply means, and what to do."""
+    """Return a text on raw replies and their remedy."""
     first = ", ".join(map(str, nodes[:5])) + (", ..." if len(nodes) > 5 else "")
     return (
         f"The app of clients {first} has no LdpMod: write ClientApp(mods=[LdpMod(...)]). What they "
@@ -252,20 +221,10 @@ def raw_hint(nodes: list[int]) -> str:
 
 
 def check_result(result: Result, asked: Mapping[str, int]) -> None:
-    """Raise unless a run that is over has learned something.
+    """Raise RunStopped if a finished run learned nothing.
 
-    Parameters
-    ----------
-    result : Result
-        Of Flower's ``Strategy.start``.
-    asked : mapping of str to int
-        Messages that were sent, by type.
-
-    Raises
-    ------
-    RunStopped
-        If clients were asked to train and no round gave a model, or they were asked to evaluate
-        alone and no round had a usable report.
+    That is: clients trained and no round gave a model, or they only evaluated and no report was
+    usable. ``asked`` has the number of messages by type.
     """
     trains, evaluates = asked.get(MessageType.TRAIN, 0), asked.get(MessageType.EVALUATE, 0)
     trained, evaluated = result.train_metrics_clientapp, result.evaluate_metrics_clientapp
@@ -283,14 +242,14 @@ def check_result(result: Result, asked: Mapping[str, int]) -> None:
 
 
 def _causes(found: Counter[str]) -> str:
-    """Return how often replies were rejected, by reason, and what each may mean."""
+    """Return the counts of rejections with their meanings."""
     if not found:
         return "No reply was rejected, and none was of use."
     return f"Replies rejected: {_listed(found, refusals.HINTS, '; ')}"
 
 
 def _counts(rounds: Mapping[int, MetricRecord]) -> Counter[str]:
-    """Return how many replies of some rounds were rejected, by reason."""
+    """Return the number of rejected replies of some rounds, by reason."""
     found: Counter[str] = Counter()
     for metrics in rounds.values():
         for name, count in metrics.items():

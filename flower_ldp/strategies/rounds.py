@@ -1,36 +1,24 @@
-"""A round of training or evaluation, and the parts of a strategy that follow it.
+"""Rounds of a strategy, their callbacks, the health bit, and the server's count of spending.
 
-**The health bit.** A client whose app fails answers with a neutral report, which looks like any
-other and costs the same. So a bug would use up every client's budget in silence. With
-:class:`Health` a strategy asks each client for one more private bit, whether its report is neutral.
-From these bits it estimates the share that is, and stops the run where that is surely too large.
+**Health bit.** An app that fails sends neutral reports, which cost as much as others. With
+:class:`Health` each client sends one more private bit, whether its report is neutral, and the run
+stops if too many are (docs/failures.md). From N bits with C ones and keeping probability P, the
+share (C / N - (1 - P)) / (2P - 1) is unbiased, with standard error
+sqrt(P (1 - P) / N) / (2P - 1). The run stops if that many ones have a chance of at most 1 in 741
+(three normal deviations) at the allowed share: exact up to 2,000 bits, then by the normal
+distribution. The test looks at the round and at the whole run. A liar weighs 1 / (2P - 1) times as
+much as an honest client, so with a small epsilon few liars can stop a run.
 
-With N bits of which C are ones, and P the keeping probability, the share is estimated by
-(C / N - (1 - P)) / (2P - 1), without bias, with a standard error of sqrt(P (1 - P) / N) / (2P - 1)
-whatever the true bits. The run stops where so many ones would be a chance of one in 741 (three
-deviations of a normal variable) or less if the share were what is allowed: the chance is exact for
-up to 2,000 bits, and beyond that by the normal law. The rule looks at the round alone and at all
-rounds so far: a few clients say together what one round cannot.
+**Spending.** Every proposal sent counts, answered or not, because a client may have been charged
+and its report lost. Taken off are refusals that a gate sends before the charge, and raw replies,
+which have no promise and are listed in :attr:`SpendingReport.raw`. The clients' ledgers are
+authoritative.
 
-A client that lies weighs 1 / (2P - 1) times as much as an honest one: with a small epsilon a
-small share of liars can stop a run.
-
-**Spending.** The server counts every proposal that it sends, answered or not: what was never
-answered may have been charged, and its report lost on the way. Only a client that answers with a
-refusal that its gate decides before it charges anything has spent nothing, and that proposal is
-taken off again; and a client that answers without a gate was promised nothing: that it did is
-counted apart (:attr:`SpendingReport.raw`). The clients' ledgers are the truth; this is the server's
-view of them.
-
-**Worst case.** The pure total is the largest sum over clients, of epsilons and of deltas each:
-no client's exceeds either. The approximate one bounds a client that was asked for each kind of
-release as often as any client was: at least as much as every client's releases, and the same
-where all take part in every round. It is a statement about epsilons that were fixed beforehand
-(:mod:`flower_ldp.accounting.composition`).
-
-Units are nested (:mod:`flower_ldp.privacy`): what is about a client counts towards its examples
-and labels. The owner may have declared releases post-processing of others; a server does not
-know, and counts them.
+**Worst case.** The pure total is the largest sum over clients, of epsilons and of deltas each. The
+approximate total bounds a client that was asked for each kind of release as often as any client
+was. It holds for epsilons fixed in advance (:mod:`flower_ldp.accounting.composition`). A release
+about a client counts towards its examples and labels (:mod:`flower_ldp.privacy`). Releases that an
+owner waived as post-processing are counted here, because the server does not know.
 """
 
 import math
@@ -80,19 +68,7 @@ _NONE = (0, 0)
 
 @dataclass
 class Round:
-    """What the server must remember between asking and aggregating.
-
-    Parameters
-    ----------
-    server_round : int
-        From 1.
-    sample : RoundSample
-        Who may be asked.
-    events : tuple of PrivacyEvent
-        What an answer costs a client.
-    nodes : list of int
-        Who was asked; nobody yet.
-    """
+    """State of a round between asking and aggregating; ``nodes`` are those asked."""
 
     server_round: int
     sample: RoundSample
@@ -102,17 +78,7 @@ class Round:
 
 @dataclass
 class TrainingRound(Round):
-    """A round of training.
-
-    Parameters
-    ----------
-    model : mapping of str to ndarray
-        That was sent.
-    layout : ModelLayout
-        What of it reports are about.
-    proposal : UpdateProposal
-        What clients are asked for.
-    """
+    """A round of training, with the model sent and the layout that reports are about."""
 
     model: Mapping[str, NDArray[Any]]
     layout: ModelLayout
@@ -123,46 +89,42 @@ RoundT = TypeVar("RoundT", bound=Round)
 
 
 class RoundCallback(Generic[RoundT]):
-    """A part of a strategy that follows its rounds; a hook that is left out does nothing.
-
-    A strategy calls its callbacks in the order of its list.
-    """
+    """A part of a strategy that follows its rounds. Callbacks run in the order of the list."""
 
     def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
-        """Learn of a run that begins; there is no layout for an evaluation."""
+        """Begin a run; ``layout`` is None for an evaluation."""
 
     def before_ask(self, current: RoundT) -> None:
-        """Refuse a round, or prepare for it, before anybody is chosen.
+        """Prepare for a round, or raise ValueError or RuntimeError to refuse it.
 
-        It raises ValueError or RuntimeError to refuse. Later hooks refuse nothing.
+        No client is chosen yet. Later hooks must not refuse.
         """
 
     def after_replies(self, current: RoundT, replies: ReplyValidator) -> None:
-        """Learn what came back. It raises RunStopped if further rounds would teach nothing."""
+        """Receive the replies; raise RunStopped if further rounds would be useless."""
 
     def after_step(self, current: RoundT, total: Vector, reports: int) -> None:
-        """Learn the sum of a round's reports, at least one, by which the model was moved."""
+        """Receive the sum of a round's reports, at least one, after the model's step."""
 
     def metrics(self, current: RoundT) -> Metrics:
-        """Return the round's metrics, once its replies were judged."""
+        """Return the round's metrics, after its replies were judged."""
         return {}
 
 
 @dataclass(frozen=True)
 class Health(Checked):
-    """Asks clients whether their reports are neutral, and says when a run stops.
+    """Asks clients whether their reports are neutral, and decides when to stop the run.
 
     Parameters
     ----------
     epsilon : float
-        Of one bit, per report and client, added to the report's own; in [0.01, 100]. The
-        clients' policies must allow the mechanism ``health``.
+        Of one bit, per report and client, added to the report's own; in [0.01, 100]. The clients'
+        policies must allow the mechanism ``health``.
     stop_above : float
-        The share of neutral reports that a run may have; in [0, 1).
+        Largest allowed share of neutral reports, in [0, 1).
     significance : float
-        How sure it must be that the share is larger, in standard deviations of a normal variable;
-        in [0, inf). By default a false stop has a chance of at most 0.13 % each time that the rule
-        looks, and that only where the share is at its limit.
+        Required certainty that the share is larger, in normal standard deviations, in [0, inf). The
+        default gives a false stop a chance of at most 0.13 % per test, at the allowed share.
 
     Raises
     ------
@@ -182,33 +144,17 @@ class Health(Checked):
 
     @property
     def response(self) -> BinaryResponse:
-        """What the bit goes through."""
+        """The randomized response of the bit."""
         return BinaryResponse(self.epsilon, name=HEALTH)
 
     def estimate(self, ones: int, reports: int) -> tuple[float, float]:
-        """Return the share of neutral reports, unbiased, and its standard error."""
+        """Return the unbiased share of neutral reports and its standard error."""
         bit = self.response
         return bit.estimate(ones, reports) / reports, bit.standard_deviation(reports) / reports
 
 
 class HealthMonitor(RoundCallback[Round]):
-    """Stops a run that cannot learn, by its replies and by the health bits of its reports.
-
-    Parameters
-    ----------
-    health : Health or None
-        What is asked for; None for no bits.
-
-    Raises
-    ------
-    TypeError
-        If the health is of another type.
-
-    Attributes
-    ----------
-    complaints : OnceLogger
-        Of the run.
-    """
+    """Stops a run that cannot learn, by its replies and health bits."""
 
     def __init__(self, health: Health | None) -> None:
         must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
@@ -219,11 +165,11 @@ class HealthMonitor(RoundCallback[Round]):
 
     @property
     def epsilon(self) -> float | None:
-        """Of the bit, for proposals; None if it is not asked for."""
+        """Epsilon of the bit for proposals, or None."""
         return None if self._health is None else self._health.epsilon
 
     def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
-        """Begin a run: bits of another, of an app that was wrong by then, say nothing of this."""
+        """Forget the bits of an earlier run."""
         self._run = _NONE
         self.complaints = OnceLogger()
 
@@ -232,13 +178,7 @@ class HealthMonitor(RoundCallback[Round]):
         self._round = _NONE
 
     def decoder(self, decode: Callable[[bytes], ReportT]) -> Callable[[bytes], ReportT]:
-        """Return a decoder of whole reports, which counts the bits of those that are well-formed.
-
-        Parameters
-        ----------
-        decode : callable
-            Decodes what is before the bit.
-        """
+        """Return a decoder of whole reports that counts the bits of well-formed ones."""
 
         def whole(payload: bytes) -> ReportT:
             report, bit = split_health(payload, asked=self._health is not None)
@@ -251,21 +191,14 @@ class HealthMonitor(RoundCallback[Round]):
         return whole
 
     def metrics(self, current: Round) -> Metrics:
-        """Return ``failing-share`` and ``failing-share-error`` of the round, if there is one."""
+        """Return ``failing-share`` and ``failing-share-error`` of the round, if known."""
         if self._health is None or self._round == _NONE:
             return {}
         share, error = self._health.estimate(*self._round)
         return {"failing-share": share, "failing-share-error": error}
 
     def after_replies(self, current: Round, replies: ReplyValidator) -> None:
-        """Stop the run if it cannot learn, or too many of its reports are surely neutral.
-
-        Raises
-        ------
-        RunStopped
-            As :func:`~flower_ldp.strategies.replies.raise_if_unproductive` says, or if the share is
-            surely above :attr:`Health.stop_above`, in the round or in all rounds so far.
-        """
+        """Raise RunStopped if the run cannot learn, or too many reports are surely neutral."""
         raise_if_unproductive(replies, current.server_round)
         if self._health is None:
             return
@@ -283,7 +216,7 @@ class HealthMonitor(RoundCallback[Round]):
 
 
 def _is_too_large(health: Health, ones: int, reports: int) -> bool:
-    """Return whether so many ones are no chance, if the share is what is allowed."""
+    """Return whether the ones are significant at the allowed share."""
     response, allowed = health.response, math.floor(health.stop_above * reports)
     if reports > _MOST_EXACT:
         excess = response.estimate(ones, reports) - health.stop_above * reports
@@ -299,28 +232,26 @@ def _is_too_large(health: Health, ones: int, reports: int) -> bool:
 
 @dataclass(frozen=True)
 class SpendingReport:
-    """What clients have spent on a server's proposals, in the worst case.
-
-    ``print`` it for people.
+    """Worst-case spending of clients on a server's proposals. ``print`` shows it.
 
     Parameters
     ----------
     units : mapping of Unit to PrivacySpent
-        Per unit, the largest sum over clients, with all that is about coarser units: pure
-        composition. Only units for which something was promised.
+        Per unit, the largest sum over clients (pure composition), coarser units included. Only
+        units with a promise.
     direct : mapping of Unit to PrivacySpent
-        The same of events about the very unit.
+        The same for events about exactly this unit.
     beyond : mapping of Unit to Unbounded
-        Per unit, the most releases of one client that its total says nothing about.
+        Per unit, the most releases of one client that its total does not bound.
     smaller : mapping of Unit to PrivacySpent
-        Per unit, the smaller valid bound, which has a delta if it is not the sum.
+        Per unit, the smaller valid bound; it has a delta if it is not the sum.
     clients : mapping of int to mapping of Unit to PrivacySpent
-        Per node id, what its ledger should say for this run, in all.
+        Per node id, the expected ledger total of this run.
     shuffle : ShuffleBound or None
-        What one round would cost towards someone who sees shuffled reports only; None if no
-        theorem applies. Never part of a total.
+        Cost of one round towards an observer of shuffled reports only; None if no theorem applies.
+        Never part of a total.
     raw : tuple of int
-        Node ids of clients that sent raw replies. No epsilon covers those.
+        Nodes that sent raw replies, which no epsilon covers.
     """
 
     units: Sums
@@ -364,7 +295,7 @@ class SpendingReport:
 
 
 class SpendingLog(RoundCallback[Round]):
-    """The server's own record of what it asked for, by node and kind of release."""
+    """The server's count of proposals, by node and event."""
 
     def __init__(self) -> None:
         self._asked: dict[int, Counter[PrivacyEvent]] = {}
@@ -373,9 +304,9 @@ class SpendingLog(RoundCallback[Round]):
         self._inherited: list[ClientPool] = []
 
     def before_ask(self, current: Round) -> None:
-        """Count what a pool of clients remembers of earlier runs, once for each pool.
+        """Count what a client pool remembers of earlier runs, once per pool.
 
-        A pool knows how often it asked, and not for what: such an answer counts as one of now.
+        A pool does not know the events, so an earlier answer counts as one of this round.
         """
         pool = current.sample.pool
         if pool is not None and not any(pool is one for one in self._inherited):
@@ -384,10 +315,10 @@ class SpendingLog(RoundCallback[Round]):
                 self.record(node, _repeated((event, times) for event in current.events))
 
     def choose(self, current: Round, content: RecordDict, fields: Mapping[str, Field]) -> None:
-        """Put a round's proposal into its content, choose who is asked, and count it.
+        """Add the proposal to the content, choose the clients, and count them.
 
-        The choice counts as asked, so nothing may go wrong after it. Nodes that answered without a
-        gate before are asked no more.
+        Chosen clients count as asked, so nothing may fail afterwards. Nodes that sent raw replies
+        are excluded.
         """
         content[PROPOSAL_KEY] = ConfigRecord({**fields})
         current.nodes = [node for node in current.sample.draw() if node not in self._raw]
@@ -395,7 +326,7 @@ class SpendingLog(RoundCallback[Round]):
             self.record(node, current.events)
 
     def after_replies(self, current: Round, replies: ReplyValidator) -> None:
-        """Take off what was refused before it was charged, and what no gate ever saw."""
+        """Take off refusals before the charge, and raw replies."""
         for node in (*replies.uncharged, *replies.raw):
             self._asked[node] -= Counter(current.events)
         self._raw.update(replies.raw)
@@ -403,7 +334,7 @@ class SpendingLog(RoundCallback[Round]):
             current.sample.pool.put_back(replies.uncharged)
 
     def metrics(self, current: Round) -> Metrics:
-        """Return ``epsilon-total`` and ``epsilon-round``, and the deltas where there are any."""
+        """Return ``epsilon-total`` and ``epsilon-round``, and the deltas if not zero."""
         asked = compose(current.events)[Unit.CLIENT]
         worst = self.worst().get(Unit.CLIENT, PrivacySpent(Unit.CLIENT, 0.0))
         values: Metrics = {"epsilon-total": worst.epsilon, "epsilon-round": asked.epsilon}
@@ -412,15 +343,15 @@ class SpendingLog(RoundCallback[Round]):
         return values
 
     def record(self, node: int, events: Iterable[PrivacyEvent]) -> None:
-        """Count a proposal that is about to be sent."""
+        """Count a proposal before it is sent."""
         self._asked.setdefault(node, Counter()).update(events)
 
     def answered(self, events: Iterable[PrivacyEvent], reports: int) -> None:
-        """Remember how many clients answered the last round, for the conditional line."""
+        """Store the last round's number of reports, for the shuffle bound."""
         self._last = tuple(events), reports
 
     def worst(self) -> Sums:
-        """Return the largest pure sums over clients, per unit: of epsilons and of deltas."""
+        """Return the largest pure sums over clients, per unit."""
         return _largest(map(compose, self._histories()))
 
     def report(self, *, delta: float) -> SpendingReport:
@@ -438,7 +369,7 @@ class SpendingLog(RoundCallback[Round]):
         )
 
     def _histories(self) -> list[list[PrivacyEvent]]:
-        """Return what clients were asked for, each history once."""
+        """Return the different histories of clients."""
         different = {frozenset(events.items()) for events in self._asked.values()}
         return [_repeated(history) for history in different]
 
@@ -464,7 +395,6 @@ class SpendingLog(RoundCallback[Round]):
 
 
 def _largest(sums: Iterable[Sums]) -> Sums:
-    """Return, per unit, the largest epsilon and the largest delta."""
     every = list(sums)
     found = {unit: [one[unit] for one in every if unit in one] for unit in Unit}
     return {
@@ -475,7 +405,7 @@ def _largest(sums: Iterable[Sums]) -> Sums:
 
 
 def _most(histories: Iterable[list[PrivacyEvent]], unit: Unit) -> Unbounded:
-    """Return the most releases of one client that a unit's total says nothing about."""
+    """Return the most releases of one client that the unit's total does not bound."""
     found = [unbounded(history, unit) for history in histories]
     silent = max((one.silent for one in found), default=0)
     return Unbounded(silent, max((one.conditional for one in found), default=0))

@@ -1,18 +1,15 @@
-"""Who a round samples: anybody in every round, or each client so many times in a run.
+"""Client sampling: anew in every round, or each client a limited number of times in a run.
 
-**The file** remembers who was asked. Two servers overlap at a restart: the old one still asks while
-the new one has begun. So whoever chooses holds the file's lock (``NAME.lock`` beside it) while it
-reads, chooses and writes.
+**Pool.** Being asked counts, even if no answer comes, because the client may have been charged. A
+refusal before the charge does not count, and that client is asked again after all others. This is
+the server's memory and no promise to a client, whose own ledger and policy bound it. A node that
+returns under another id counts as new.
 
-**The pool.** A client that is asked once spends one report's epsilon, and that is then the whole
-run's total. Being asked counts, whether an answer comes or not: what was never answered may have
-been charged. A refusal from before the charge does not count, and who refuses is asked again after
-all others. Of who was asked this server's memory is no promise to a client, whose own ledger and
-policy bound it: a node that comes back under another name is a new one here.
+**Checkpoint.** Two servers can overlap at a restart, so a pool holds the file's lock
+(``NAME.lock``) while it reads, chooses and writes.
 
-**A round.** Who may be asked is known first, and who is asked is chosen last. Between the two all
-is made that a configuration may not allow: the round's proposal, the outlook. Whom a pool chose
-counts as asked, so an error that comes after it would use clients up.
+**Order of a round.** Candidates are found first and clients chosen last, after the proposal was
+made: an error after the choice would use clients up.
 """
 
 import json
@@ -44,19 +41,9 @@ _log = logging.getLogger("flwr")
 
 
 def _read(path: Path, most: int) -> Counter[int]:
-    """Return how often each node was asked; of none if there is no file.
+    """Return how often each node was asked, empty without a file.
 
-    Parameters
-    ----------
-    path : Path
-        Of the file.
-    most : int
-        How often a client is asked at most.
-
-    Raises
-    ------
-    ConfigError
-        If it is no such file, or of another number of answers.
+    Raises ConfigError if the file is malformed, or for another number of answers.
     """
     if not path.exists():
         return Counter()
@@ -84,7 +71,7 @@ def _read(path: Path, most: int) -> Counter[int]:
 
 
 def _different(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return an object of JSON; a name twice would have the later value count."""
+    """Return a JSON object; raise ValueError for a repeated name."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name stands in it twice")
@@ -92,28 +79,26 @@ def _different(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 class ClientPool:
-    """Clients of a run, of whom each is asked at most so many times.
+    """Clients of a run, each asked a limited number of times.
 
-    Give one pool to a training strategy and to the evaluation around it, and they share the
-    clients: nobody is asked more often in all.
+    Share one pool between a training strategy and the evaluation around it to limit their sum.
 
     Parameters
     ----------
     answers_per_client : int
-        How often; at least 1, and a million at most.
+        In [1, 1,000,000].
     checkpoint : path-like, optional
-        JSON file that remembers who was asked, written before they are. A server that begins
-        again with it goes on with those who are left, also while the old one still runs: both
-        read it again before they choose, under a lock (``NAME.lock`` beside it). Its folder
-        exists. What a link leads to is read and written, and the link stays.
+        JSON file that remembers who was asked; written before clients are asked. A restarted server
+        continues with the remaining clients, also while the old server still runs: each reads the
+        file again before it chooses, under a lock (``NAME.lock`` beside it). The folder must exist.
+        A link is followed and stays.
 
     Raises
     ------
     ValueError
-        If ``answers_per_client`` is no such integer.
+        If ``answers_per_client`` is outside its interval.
     ConfigError
-        If the checkpoint is there and is no such file, is of another number of answers, or is a
-        link that leads to nothing.
+        If the checkpoint is malformed, for another number of answers, or a dangling link.
 
     Examples
     --------
@@ -139,35 +124,34 @@ class ClientPool:
         return [node for node in sorted(nodes) if self._asked[node] < self.answers_per_client]
 
     def asked(self) -> dict[int, int]:
-        """Return how often each node was asked so far; those that never were are left out."""
+        """Return how often each node was asked; nodes never asked are left out."""
         return {node: times for node, times in sorted(self._asked.items()) if times > 0}
 
     def choose(self, nodes: Iterable[int], count: int, *, least: int = 0) -> list[int]:
-        """Choose who is asked now, uniformly, and remember it before it is returned.
+        """Choose nodes uniformly, and store the choice before returning.
 
-        Those who were asked less often come first, refusals included.
+        Nodes asked less often come first; refusals count for this order.
 
         Parameters
         ----------
         nodes : iterable of int
-            Who is there.
+            Available nodes.
         count : int
-            How many are wanted.
+            Number wanted.
         least : int
-            Nobody is chosen if fewer are left.
+            Choose none if fewer are left.
 
         Returns
         -------
         list of int
-            So many nodes, or all that are left if there are fewer. None was chosen by another
-            pool of the same checkpoint as often as it may be.
+            ``count`` nodes, or all that are left.
 
         Raises
         ------
         OSError
-            If the checkpoint cannot be locked or written. Nobody may be asked then.
+            If the checkpoint cannot be locked or written; no node may be asked.
         ConfigError
-            If it is no such file by now. Nobody may be asked then.
+            If the checkpoint is now malformed; no node may be asked.
         """
         with self._held():
             left = self.left(set(nodes))
@@ -177,14 +161,14 @@ class ClientPool:
         return chosen
 
     def put_back(self, nodes: Iterable[int]) -> None:
-        """Take off one time of asking of each node: it refused before it was charged.
+        """Uncount one asking of each node, because it refused before the charge.
 
         Raises
         ------
         OSError
-            If the checkpoint cannot be locked or written. They count as asked then.
+            If the checkpoint cannot be locked or written; the nodes still count as asked.
         ConfigError
-            If it is no such file by now. They count as asked then.
+            If the checkpoint is now malformed; the nodes still count as asked.
         """
         refused = Counter(set(nodes))
         if not refused:
@@ -195,12 +179,9 @@ class ClientPool:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Keep other pools of the same checkpoint from choosing, and know what they chose.
+        """Lock the checkpoint and read what other pools chose.
 
-        Raises
-        ------
-        OSError
-            If the folder is missing or has no locks, or another server keeps the lock.
+        Raises OSError if the folder is missing or has no locks, or another server keeps the lock.
         """
         path = self._path
         if path is None:
@@ -220,7 +201,7 @@ class ClientPool:
             yield
 
     def _remember(self, asked: Counter[int]) -> None:
-        """Have these numbers on disk in place of the old ones, which stay if that fails."""
+        """Write the counts to disk; the old ones stay if that fails."""
         if self._path is not None:
             body = {
                 "kind": _KIND,
@@ -232,7 +213,7 @@ class ClientPool:
         self._asked = asked
 
     def _draw(self, left: list[int], count: int) -> list[int]:
-        """Draw so many of these at most, those who were asked less often first."""
+        """Draw at most ``count`` nodes, those asked less often first."""
         chosen, called = list[int](), self._asked + self._refused
         for times in sorted({called[node] for node in left}):
             if len(chosen) >= count:
@@ -245,13 +226,7 @@ class ClientPool:
 
 
 def pool_of(asked: int | ClientPool | None) -> ClientPool | None:
-    """Return the pool that a strategy's argument means; None asks anybody in every round.
-
-    Raises
-    ------
-    ValueError
-        If it is neither a pool nor a positive integer.
-    """
+    """Return the pool for a strategy's argument; None samples anew in every round."""
     return asked if asked is None or isinstance(asked, ClientPool) else ClientPool(asked)
 
 
@@ -259,18 +234,9 @@ def pool_of(asked: int | ClientPool | None) -> ClientPool | None:
 class RoundSample:
     """The clients available to one round, before sampling.
 
-    Parameters
-    ----------
-    pool : ClientPool or None
-        Who was asked; None samples anew in every round.
-    left : tuple of int
-        Nodes that are there and may be asked once more; without a pool those that were sampled.
-    wanted : int
-        How many the round wants; at least 1.
-    present : int
-        Nodes that are there.
-    least : int
-        Fewer are not asked at all: another server may have asked some meanwhile.
+    ``left`` are available nodes that may be asked once more (without a pool, the sampled ones);
+    ``present`` counts the available nodes. None is asked if fewer than ``least`` are left, since
+    another server may have asked some meanwhile.
     """
 
     pool: ClientPool | None
@@ -281,23 +247,20 @@ class RoundSample:
 
     @property
     def size(self) -> int:
-        """How many are asked: as many as are wanted, or all that are left."""
+        """Number of nodes to ask: those wanted, or all that are left."""
         return min(self.wanted, len(self.left))
 
     def answers_left(self) -> tuple[int, ...] | None:
-        """Return how often each node of ``left`` may be asked still; None without a limit."""
+        """Return how often each node of ``left`` may still be asked; None without a limit."""
         if self.pool is None:
             return None
         asked = self.pool.asked()
         return tuple(self.pool.answers_per_client - asked.get(node, 0) for node in self.left)
 
     def draw(self) -> list[int]:
-        """Choose who is asked; from here on they count as asked.
+        """Choose the nodes, which count as asked from here on.
 
-        Raises
-        ------
-        OSError
-            If the pool's checkpoint cannot be written. Nobody may be asked then.
+        Raises OSError if the checkpoint cannot be written; no node may be asked then.
         """
         if self.pool is None:
             return list(self.left)
@@ -316,24 +279,11 @@ def sample_round(
     *,
     most: int | None = None,
 ) -> RoundSample | None:
-    """Find who a round may ask; wait as Flower does until enough nodes are there.
+    """Return the nodes that a round may ask, or None; waits as Flower does for enough nodes.
 
-    Parameters
-    ----------
-    grid : Grid
-        Of the run.
-    pool : ClientPool or None
-        Who was asked; None samples as Flower does.
-    fraction, least, least_available
-        As in FedAvg: share of **all** nodes that are there, the least number of a round, and of
-        nodes that have to be there.
-    most : int, optional
-        No more than so many; of a pool ``least`` at least.
-
-    Returns
-    -------
-    RoundSample or None
-        None where fewer than ``least`` are left, or none are wanted.
+    ``fraction``, ``least`` and ``least_available`` are as in FedAvg; ``fraction`` is of all
+    available nodes. ``most`` limits the number, but a pool asks at least ``least``. None if fewer
+    than ``least`` are left, or none are wanted.
     """
     if fraction == 0.0:
         return None

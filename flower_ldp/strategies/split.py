@@ -1,10 +1,8 @@
 """Split learning on the server: labels and a top model here, features at the parties.
 
-A step asks every party for the randomized embeddings of one block of records, moves the top,
-and sends each party the gradient of the loss with respect to its embeddings. Parties whose
-bottoms are frozen are sent none, and their embeddings are the same in every epoch.
-
-Gradients tell a party about the labels of its records. If labels must be kept from the
+A step asks every party for randomized embeddings of one block of records, trains the top, and sends
+each party the loss gradient for its embeddings. Frozen bottoms get none, and their embeddings stay
+the same in every epoch. Gradients tell a party about its records' labels. To hide labels from
 parties, randomize them once before they are given to the strategy (docs/embedding.md).
 """
 
@@ -42,15 +40,15 @@ _log = logging.getLogger("flwr")
 
 @dataclass
 class SplitResult:
-    """What a run found.
+    """Result of a run.
 
     Parameters
     ----------
     parties : list of AlignedParty
         In the order of their names.
     history : list of dict
-        One for each epoch: ``epoch``, ``loss``, ``steps``, and ``accuracy-<table>`` and
-        ``loss-<table>`` where a table was evaluated.
+        Per epoch ``epoch``, ``loss``, ``steps``, and ``accuracy-<table>`` and ``loss-<table>`` of
+        evaluated tables.
     """
 
     parties: list[AlignedParty] = field(default_factory=list)
@@ -58,28 +56,28 @@ class SplitResult:
 
 
 class SplitStrategy:
-    """Training of a top model, and of the parties' bottoms through it.
+    """Trains a top model, and the parties' bottoms through it.
 
     Parameters
     ----------
     top : Top
         For example :class:`flower_ldp.split.TorchTop`.
     mechanism : UnaryEncoding or CodebookEmbedding
-        The randomizer that parties are asked for; each party accepts it or refuses.
+        The randomizer; each party accepts it or refuses.
     tables : RecordTables
         The ids of the server's records.
     labels : mapping of str to array of integers
-        For each table, one label for each id, in the order of the ids; or one row of labels,
-        all of one length (a window of text has a next token at every place).
+        Per table, one label for each id in order, or one row of labels, all of one length (for
+        text, a next token at every place).
     parties : int
-        How many feature parties there are; at least 1.
+        Number of feature parties, at least 1.
     train_table : str
-        The table that is learned from. The others are evaluated.
+        The table to learn from. The others are evaluated.
     noisy_labels : NoisyLabels, optional
-        Labels of the training table, as :func:`~flower_ldp.clients.private_labels` randomized
-        them once, that parties train their bottoms on before anything is released.
+        Labels of the training table, randomized once by :func:`~flower_ldp.clients.private_labels`.
+        Parties train their bottoms on them before any release.
     told : NoisyLabels, optional
-        The first name of ``noisy_labels``; one of the two at most.
+        Old name of ``noisy_labels``; give one of the two.
 
     Raises
     ------
@@ -122,7 +120,7 @@ class SplitStrategy:
 
     @property
     def told(self) -> NoisyLabels | None:
-        """The first name of ``noisy_labels``."""
+        """Old name of ``noisy_labels``."""
         return self.noisy_labels
 
     def start(
@@ -143,30 +141,29 @@ class SplitStrategy:
         grid : Grid or Exchange
             Flower's grid, or :class:`~flower_ldp.strategies.LocalExchange`.
         epochs : int
-            Passes over the training table; at least 0. Each releases every record once more,
-            at its full cost, where bottoms change.
+            Passes over the training table, at least 0. If bottoms change, each pass releases every
+            record again at full cost.
         evaluate_every : int
-            Epochs between evaluations of the other tables; 0 for none at all. The last epoch
-            is evaluated too. Test records are released as well, and cost as much.
+            Epochs between evaluations of the other tables; 0 for none. The last epoch is evaluated
+            too. Test records are released as well, at the same cost.
         rng : RandomSource, optional
             For the order of blocks, which is not private.
         checkpoint : path-like, optional
-            A file in which the top is kept at every step. If it is there, the top goes on from
-            it, with the parties' bottoms of the same step.
+            File of the top, written at every step. If it exists, training resumes from it, with the
+            parties' bottoms of the same step.
         any_step : bool
-            Train parties' bottoms as they are, also if they were not trained with this top or
-            with each other.
+            Accept bottoms that were not trained with this top or with each other.
         on_step : callable, optional
-            Is told the number of each step, from 1, and its loss.
+            Called with the number of each step, from 1, and its loss.
 
         Raises
         ------
         RunStopped
-            If a party answers without a gate: nothing that it sent is private.
+            If a party answers without a gate: its reply is not private.
         PartyError
-            If a party refuses, fails or does not answer, or its bottom is of another step.
+            If a party refuses, fails or does not answer, or its bottom is at another step.
         TypeError
-            If there is a checkpoint, and the top cannot be saved.
+            If a checkpoint is given and the top cannot be saved.
         """
         check_in("[0, inf)", "epochs", epochs, int)
         check_in("[0, inf)", "evaluate_every", evaluate_every, int)
@@ -195,7 +192,7 @@ class SplitStrategy:
         return result
 
     def evaluate(self, exchange: Exchange, parties: Sequence[AlignedParty]) -> dict[str, float]:
-        """Return ``accuracy-<table>`` and ``loss-<table>`` of every table but the training's."""
+        """Return ``accuracy-<table>`` and ``loss-<table>`` of all tables but the training table."""
         found = {}
         for table in self.tables.tables:
             if table == self.train_table:
@@ -236,7 +233,7 @@ class SplitStrategy:
     def _forward(
         self, exchange: Exchange, parties: Sequence[AlignedParty], kind: str, table: str, block: int
     ) -> tuple[list[Rows], NDArray[np.int64]]:
-        """Return each party's embeddings of a block's records, and the records' labels."""
+        """Return each party's embeddings of a block, and the records' labels."""
         contents = {
             party.node: self._content(table, block, after=self._after.get(party.node, party.step))
             for party in parties

@@ -1,18 +1,15 @@
-"""The parties of a split run: how they are asked, aligned, and sent labels.
+"""The parties of a split run: asking, alignment and noisy labels.
 
-A step of split learning needs the answer of every party, so a party that refuses or fails
-stops the run with a :class:`PartyError` that names it and says why. A party that answers without a
-gate stops it too, before all else that may be wrong: its embeddings have crossed the network.
+Each step needs every party's answer, so a party that refuses or fails stops the run with a
+:class:`PartyError`. A party that answers without a gate stops it first, since its embeddings have
+crossed the network.
 
-**Alignment** is the first step of a run. The server sends the digest of each table's ids; a party
-whose ids differ refuses, so a run cannot begin on rows that do not belong together. Ids are public
-among the parties of a run.
+**Alignment** starts a run. The server sends the digest of each table's ids, and a party with other
+ids refuses. Ids are public among the parties of a run.
 
-**Labels** are randomized and sent once, and are all that bottoms are trained on. Parties then train
-where their features are, and no feature leaves them for it. A label costs the epsilon of its
-randomizer, in all: what is randomized lies in the ledger of the labels' holder, beside its charge,
-and is given to every party and run alike. Randomizing again would pay again. It protects labels
-from the parties; their holder, which runs the top, has them.
+**Labels** are randomized and sent once, and bottoms are trained on nothing else. A label costs its
+randomizer's epsilon once: the ledger of the labels' holder stores the reports, which every party
+and run receives. This protects labels from the parties; their holder, which runs the top, has them.
 """
 
 from __future__ import annotations
@@ -46,16 +43,16 @@ from flower_ldp.wire.record_ids import Records
 
 
 class PartyError(LdpError):
-    """A party did not answer, or not as it should.
+    """A party did not answer, or not correctly.
 
     Parameters
     ----------
     party : str
-        Its name, or its node while the name is not known.
+        Its name, or its node if the name is unknown.
     reason : str
-        The code that it sent, or what is wrong with its reply.
+        The code that it sent, or the fault of its reply.
     others : sequence of PartyError
-        Of parties that did not answer the same question either; the text names them too.
+        Errors of other parties in the same exchange; the text includes them.
     """
 
     def __init__(self, party: str, reason: str, others: Sequence[PartyError] = ()) -> None:
@@ -74,22 +71,21 @@ class Exchange(ABC):
 
     @abstractmethod
     def nodes(self, least: int) -> list[int]:
-        """Return the nodes of all parties, once so many can be asked."""
+        """Return the nodes of all parties, once ``least`` are available."""
 
     @abstractmethod
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
-        """Send each node its content and return what came back, by node."""
+        """Send each node its content and return the replies by node."""
 
 
 class GridExchange(Exchange):
-    """Asks over Flower's grid: simulation, or SuperNodes.
+    """Asks over Flower's grid, in a simulation or a deployment.
 
     Parameters
     ----------
     grid : Grid
-        Of the server app.
-        Parties may be too few for an hour; pass ``grid_with_deadlines(grid, wait_seconds)`` for
-        another time.
+        The server app's. Too few parties may be available for an hour; pass
+        ``grid_with_deadlines(grid, wait_seconds)`` for another limit.
     timeout : float, optional
         Seconds to wait for all answers to one question.
     """
@@ -99,11 +95,11 @@ class GridExchange(Exchange):
         self._timeout = timeout
 
     def nodes(self, least: int) -> list[int]:
-        """Return the nodes that are connected, once there are so many."""
+        """Return the connected nodes, once ``least`` are available."""
         return sorted(sample_nodes(self._grid, least, 0)[1])
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
-        """Send the messages and wait."""
+        """Send the messages and wait for the replies."""
         messages = [
             Message(content=content, dst_node_id=node, message_type=kind)
             for node, content in contents.items()
@@ -113,18 +109,18 @@ class GridExchange(Exchange):
 
 
 class LocalExchange(Exchange):
-    """Asks apps in this process: no engine, no network, the same messages and the same gate.
+    """Asks apps in this process, without engine or network, by the same messages and gate.
 
-    For parties with an app, a node configuration and so a policy each, whose messages stay
-    objects: a step of split learning is two of them a batch. One app for all nodes, whose messages
-    go through bytes, runs by :func:`flower_ldp.simulation.run_in_process`.
+    For parties with their own app, node configuration and policy. Messages stay objects, which
+    makes split steps fast. :func:`flower_ldp.simulation.run_in_process` runs one app for all nodes
+    with serialized messages.
 
     Parameters
     ----------
     apps : mapping of int to (app, context)
-        By node, each party's ``ClientApp`` and the context that it is called with.
+        By node, each party's ``ClientApp`` and its context.
     run_id : int
-        What the apps see as Flower's run.
+        Flower's run as the apps see it.
     """
 
     def __init__(
@@ -135,11 +131,11 @@ class LocalExchange(Exchange):
         self._asked = 0
 
     def nodes(self, least: int) -> list[int]:
-        """Return all nodes: no more can come."""
+        """Return all nodes."""
         return sorted(self._apps)
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
-        """Call one app after the other."""
+        """Call the apps one after the other."""
         replies = {}
         for node, content in contents.items():
             self._asked += 1
@@ -154,12 +150,8 @@ class LocalExchange(Exchange):
 def payloads(replies: Mapping[int, Message], names: Mapping[int, str]) -> dict[int, bytes]:
     """Return the payload of each named node's reply.
 
-    Raises
-    ------
-    RunStopped
-        If a party answered without a gate. No epsilon is counted for it.
-    PartyError
-        If a party has no payload: for the first of them, and it names the others.
+    Raises RunStopped if a party answered without a gate, for which no epsilon is counted, and
+    PartyError if a party sent no payload.
     """
     sent = {node for node, one in replies.items() if not one.has_error() and is_raw(one.content)}
     raw = [name for node, name in names.items() if node in sent]
@@ -195,15 +187,15 @@ class AlignedParty:
     Parameters
     ----------
     node : int
-        Where it is in this run.
+        Its node in this run.
     name : str
-        Who it is in every run; embeddings are given to the top in the order of names.
+        Its name in every run; the top gets embeddings in the order of names.
     claim : BottomModelClaim
-        How its bottom came to be.
+        How its bottom was trained.
     step : str
-        Name of the last step that its bottom has made; empty before the first.
+        Last step of its bottom; empty before the first.
     earlier : tuple of str
-        Steps that its bottom can be put back to.
+        Steps that its bottom can be set back to.
     """
 
     node: int
@@ -213,7 +205,7 @@ class AlignedParty:
     earlier: tuple[str, ...] = ()
 
     def statement(self, epsilon: float) -> str:
-        """Say what a release of ``epsilon`` per record covers, and how often it is paid."""
+        """Return what a release of ``epsilon`` per record covers, and how often it is paid."""
         again = "for each state of its bottom" if self.claim.kind == "conditional" else "once"
         return (
             f"party {self.name}: epsilon {epsilon:g} per record and release, paid {again}; "
@@ -222,14 +214,10 @@ class AlignedParty:
 
 
 def align(exchange: Exchange, tables: Iterable[TableTerms], parties: int) -> list[AlignedParty]:
-    """Wait for the parties, check that their ids are the server's, and sort them by name.
+    """Wait for the parties, check their ids, and return them sorted by name.
 
-    Raises
-    ------
-    PartyError
-        If a party's records are others, or two have the same name.
-    ValueError
-        If there are more nodes than parties, or fewer and no more can come.
+    Raises PartyError if a party's records differ or two have the same name, and ValueError for
+    another number of nodes than parties.
     """
     nodes = exchange.nodes(parties)
     if len(nodes) != parties:
@@ -256,26 +244,26 @@ def _party(node: int, payload: bytes) -> AlignedParty:
 
 @dataclass(frozen=True)
 class NoisyLabels:
-    """Labels as parties get them, and as anyone may have them.
+    """Randomized labels for the parties; anyone may have them.
 
     Parameters
     ----------
     private : RandomizedLabels
-        What :func:`~flower_ldp.clients.private_labels` returned for all labels of the training
-        table, in the order of the ids: randomized once, charged to the ledger of whoever holds
-        the labels, and the same in every run.
+        Result of :func:`~flower_ldp.clients.private_labels` for all labels of the training table,
+        in the order of the ids: randomized once, charged to the label holder's ledger, and the same
+        in every run.
     """
 
     private: RandomizedLabels
 
     @property
     def response(self) -> KaryResponse:
-        """The channel, which parties correct for. Its epsilon is what a label costs.
+        """The channel, which parties correct for; its epsilon is the cost of a label.
 
         Raises
         ------
         ValueError
-            If another mechanism made the labels.
+            If the mechanism is not KaryResponse.
         """
         mechanism = self.private.mechanism
         # Parties are sent an epsilon and a number of categories, and make the channel of them.
@@ -284,7 +272,7 @@ class NoisyLabels:
         return mechanism
 
     def check(self, records: int) -> None:
-        """Raise ValueError unless all records have a label, by a response parties correct for."""
+        """Raise ValueError unless every record has a label from KaryResponse."""
         labels = check_labels("labels", self.private.reports, self.response.categories)
         if labels.shape != (records,):
             raise ValueError(f"labels must be {records}, got shape {labels.shape}")
@@ -292,7 +280,7 @@ class NoisyLabels:
             raise ValueError("labels must be of all records, in the order of the ids")
 
     def statement(self) -> str:
-        """Say what a label costs, and where that stands."""
+        """Return the cost of a label and the account that paid."""
         account = self.private.account
         paid = f"charged to {account}" if account else "charged in no ledger"
         return f"labels: epsilon {self.response.epsilon:g} per label, in all; {paid}"
@@ -309,12 +297,9 @@ def send_labels(
     records: Records,
     noisy: NoisyLabels,
 ) -> None:
-    """Send the labels to all parties whose bottoms are not frozen, and wait until they trained.
+    """Send the labels to all parties that are not frozen, and wait for their training.
 
-    Raises
-    ------
-    PartyError
-        If a party refuses or fails.
+    Raises PartyError if a party refuses or fails.
     """
     labels = noisy.private.reports.astype(np.int64)[records.order]
     channel = {"epsilon": float(noisy.response.epsilon), "categories": noisy.response.categories}

@@ -1,23 +1,16 @@
-"""Tops: what split training asks of a model and its labels, a top for codes, and checkpoints.
+"""Top models of split training, a top for codes, and checkpoints.
 
-**A top for codes** is Bayes' rule over counted codes and pairs of codes. From reports of codes
-(one-hot rows) of records with known labels it counts, for each party, how often each code is
-reported with each label, and the same for pairs of parties. What is counted has passed the
-randomizer, and so has what is predicted. The law of *reports* given the label is therefore all that
-a prediction needs: the channel is part of it and need not be inverted. A pair that was seen seldom
-falls back to the product of the two parties' own laws.
+**CodeTop** is Bayes' rule over counted codes. From reports (one-hot rows) with known labels it
+counts, per party and per pair of parties, how often each code occurs with each label. Training and
+prediction both use randomized reports, so the channel need not be inverted. A rare pair falls back
+to the product of the two parties' own distributions.
 
-**Checkpoints.** A top and bottoms that were trained together go on together. A step moves the top
-first and then each bottom, in as many processes and places as there are parties. If one of them is
-killed in between, or is restored from an older copy, their files are of different steps. Training
-would go on without a complaint, with bottoms and a top that never belonged together. So each of
-them keeps the name of its last step, and the state one step before; all that is asked of a party
-names the step that it must be at.
-
-Nobody is ever more than one step from the others while every file is written at every step:
-gradients of a step leave after the top's file is there, and the next step begins when all
-parties have made this one. So there is always a step that all can be at, and a run begins by
-putting those that are ahead back to it.
+**Checkpoints.** A top and its bottoms must resume at the same step. A killed or restored process
+can leave their files at different steps, and training would silently continue with models that do
+not belong together. So each keeps the name of its last step and the state before it, and every
+request to a party names the step that it must be at. Gradients of a step leave after the top's file
+is written, and the next step begins when all parties have made this one. If every file is written
+at every step, all are within one step, and a run begins by setting back those ahead.
 """
 
 import logging
@@ -46,8 +39,8 @@ _log = logging.getLogger("flwr")
 class Top(ABC):
     """The server's model over all parties' embeddings; a base class.
 
-    One for a checkpoint has ``save(path)`` too, which writes everything, ``at`` included, and
-    replaces the file as a whole, and ``load(path)``, which reads it.
+    For checkpoints it also needs ``save(path)``, which writes everything including ``at`` and
+    replaces the file atomically, and ``load(path)``.
     """
 
     at: str | None = None
@@ -59,15 +52,14 @@ class Top(ABC):
     def step(
         self, embeddings: Sequence[Rows], labels: NDArray[np.int64]
     ) -> tuple[float, Sequence[Rows] | None]:
-        """Learn from one block.
+        """Train on one block.
 
         Returns
         -------
         loss : float
             Before the step, mean over the block's labels.
         gradients : sequence of ndarray or None
-            Of the loss, one for each party and shaped as its embeddings; None if this top
-            has none to give.
+            Of the loss, one per party in the shape of its embeddings; None if this top gives none.
         """
 
     @abstractmethod
@@ -76,19 +68,13 @@ class Top(ABC):
 
     @abstractmethod
     def loss(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> float:
-        """Return the mean over the block's labels, and learn nothing."""
+        """Return the mean loss over the block's labels, without training."""
 
 
 def checked_labels(
     tables: RecordTables, labels: Mapping[str, ArrayLike]
 ) -> dict[str, NDArray[np.int64]]:
-    """Return the labels of each table as int64, one row for each record.
-
-    Raises
-    ------
-    ValueError
-        If a table has none, or they are not integers of one row for each record.
-    """
+    """Return each table's labels as int64, one row per record; raise ValueError if malformed."""
     if set(labels) != set(tables.tables):
         raise ValueError(f"labels must be for {sorted(tables.tables)}, got {sorted(labels)}")
     found = {}
@@ -104,15 +90,15 @@ def checked_labels(
 
 
 class CodeTop(Top):
-    """Counts what parties report with each label, and predicts the most likely label.
+    """Counts the parties' codes with each label, and predicts the most likely label.
 
     Parameters
     ----------
     classes : int
-        Number of labels; at least 2.
+        Number of labels, at least 2.
     smoothing : float
-        Weight, in records, of what the single parties' laws say about a pair of codes;
-        positive. More for fewer records.
+        Weight, in records, of the single parties' distributions for a pair of codes; positive. Use
+        more for fewer records.
     """
 
     def __init__(self, classes: int, smoothing: float = 10.0) -> None:
@@ -126,7 +112,7 @@ class CodeTop(Top):
         self._pairs: dict[tuple[int, int], NDArray[np.float64]] = {}
 
     def step(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> tuple[float, None]:
-        """Count a block; the loss is that of predicting it before. No gradients come back."""
+        """Count a block; return the loss of predicting it before, and no gradients."""
         if not self._single:
             widths = [rows.shape[1] for rows in embeddings]
             self._single = [np.zeros((self.classes, width)) for width in widths]
@@ -176,19 +162,9 @@ class CodeTop(Top):
 
 
 class TopFile:
-    """A file that holds a top after each step, and beside it the top of the step before.
+    """A file with the top after each step, and ``.previous`` beside it with the step before.
 
-    Parameters
-    ----------
-    path : path-like
-        The file; its folder must exist. The one before has ``.previous`` at its end.
-    top : Top
-        With ``save`` and ``load``.
-
-    Raises
-    ------
-    TypeError
-        If the top cannot be saved.
+    Raises TypeError if the top cannot be saved.
     """
 
     def __init__(self, path: str | os.PathLike[str], top: Any) -> None:
@@ -199,15 +175,15 @@ class TopFile:
         self._previous = self._path.with_name(self._path.name + ".previous")
 
     def save(self) -> None:
-        """Write the top; what the file held becomes the one before."""
+        """Write the top; the old file becomes the previous one."""
         new = self._path.with_name(self._path.name + ".next")
         self._top.save(new)
         give_name(new, self._path, keep=self._previous if self._path.exists() else None)
 
     def load(self) -> Iterator[bool]:
-        """Read the files into the top, the last one first, and say whether it is the last.
+        """Load the files into the top, newest first; yield whether it is the newest.
 
-        If there are none yet, the top stays as it is, once.
+        Without files, yield False once and leave the top unchanged.
         """
         found = [path for path in (self._path, self._previous) if path.exists()]
         for path in found:
@@ -225,30 +201,10 @@ def settle(
     *,
     any_step: bool = False,
 ) -> list[AlignedParty]:
-    """Put the top and all parties that learn to one step, the latest that all of them have.
+    """Set the top and all learning parties to the latest step that all have.
 
-    Parameters
-    ----------
-    exchange : Exchange
-        To ask parties that are ahead to go back.
-    parties : sequence of AlignedParty
-        With the steps that they have.
-    top : Top
-        Is read from the file, if that exists. One that sends no gradients goes with any step.
-    file : TopFile, optional
-        Without it the top stays as it is.
-    any_step : bool
-        Leave parties where they are.
-
-    Returns
-    -------
-    list of AlignedParty
-        The parties at their step.
-
-    Raises
-    ------
-    PartyError
-        If there is no such step, or a party fails to go back.
+    A top without gradients fits any step; ``any_step`` leaves all parties where they are. Raises
+    PartyError if there is no common step, or a party fails to go back.
     """
     tried: list[str] = []
     for is_last in [True] if file is None else file.load():

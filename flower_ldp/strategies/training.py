@@ -1,8 +1,7 @@
-"""What strategies that train from private updates share: all but the mechanism's arithmetic.
+"""The base of all strategies that train from private updates.
 
-A round is one straight line: sample, propose, collect, estimate, step, metrics. All else follows it
-as callbacks, in one list. A strategy for a mechanism states what a round asks for, and what step
-the sum of its reports says.
+A round samples, proposes, collects, estimates, steps and returns metrics; everything else is a
+callback. A subclass says what a round proposes and how the sum of reports becomes a step.
 """
 
 import logging
@@ -57,7 +56,7 @@ _SHARE = 0.5
 
 
 class FedAvgOptions(TypedDict, total=False):
-    """FedAvg's arguments that strategies of training pass on; any other is a TypeError."""
+    """FedAvg's arguments that training strategies accept."""
 
     fraction_train: float
     fraction_evaluate: float
@@ -70,7 +69,7 @@ class FedAvgOptions(TypedDict, total=False):
 
 
 class TrainingOptions(FedAvgOptions, total=False):
-    """Arguments that are the same for all strategies of training: see TrainingStrategy."""
+    """Arguments of all training strategies: see TrainingStrategy."""
 
     health: Health | None
     answers_per_client: int | ClientPool | None
@@ -81,45 +80,43 @@ class TrainingOptions(FedAvgOptions, total=False):
 class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
     """Federated training from private reports about updates.
 
-    For any :class:`~flower_ldp.mechanisms.UpdateMechanism`: the model moves by the mean of what its
-    reports add up to. The strategies of this package's mechanisms are built on it.
+    For any :class:`~flower_ldp.mechanisms.UpdateMechanism`: the model moves by the mean of the
+    reports. The strategies of this package's mechanisms are subclasses.
 
     Parameters
     ----------
     mechanism : object
         What clients are asked for, of the strategy's own type.
     server_optimizer : ServerOptimizer, optional
-        Works on the step that a round says, at no cost in privacy. Its state belongs to one run.
+        Post-processes the step. Its state belongs to one run.
     health : Health, optional
-        Asks for one more private bit per report, whether it is neutral, and stops the run where
-        too many are. By default no such bit is asked for.
+        Asks for one more private bit per report, whether it is neutral, and stops the run if too
+        many are. No bit by default.
     answers_per_client : int or ClientPool, optional
-        How often a client is asked in a whole run, by sampling without replacement; a
-        :class:`~flower_ldp.strategies.ClientPool` to share it with an evaluation or to keep it
-        in a file. By default every round samples anew, as FedAvg does.
+        How often a client is asked in the whole run, sampled without replacement. A
+        :class:`~flower_ldp.strategies.ClientPool` can be shared with an evaluation or kept in a
+        file. By default every round samples anew, as FedAvg does.
     trainable : str or sequence of str, optional
         Names or patterns (``"head.*"``) of the arrays that reports are about; others are sent to
-        clients and never move. By default all floating-point arrays but running statistics.
+        clients and never change. By default all floating-point arrays except running statistics.
     subspace : Subspace, optional
-        Public; reports are about the update's projection onto it, and the model moves in it
-        alone. By default reports are about the update, weight by weight.
+        Public. Reports are about the update's projection onto it, and the model moves only in it.
+        By default reports are about the whole update.
     **fedavg
         ``fraction_train``, ``min_train_nodes``, ``min_available_nodes``, ``arrayrecord_key``,
         ``configrecord_key``, ``fraction_evaluate``, ``min_evaluate_nodes`` and
-        ``evaluate_metrics_aggr_fn`` as in FedAvg, except that ``fraction_evaluate`` is 0 by
-        default: metrics that clients send raw are a leak, and the gate refuses them. Use
-        ``evaluate_fn`` on the server.
+        ``evaluate_metrics_aggr_fn`` as in FedAvg, but ``fraction_evaluate`` is 0 by default: raw
+        metrics leak, and the gate refuses them. Use ``evaluate_fn`` on the server.
 
     Raises
     ------
     TypeError
-        If the mechanism, the optimizer, the health or the part is of another type, or an argument
-        is none of these.
+        If an argument is unknown or of a wrong type.
 
     Attributes
     ----------
     callbacks : list of RoundCallback
-        What follows the rounds, in this order; only ``before_ask`` may refuse one.
+        Called in this order; only ``before_ask`` may refuse a round.
     """
 
     #: Type of the mechanism, and what to write for one.
@@ -162,7 +159,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         self.callbacks: list[RoundCallback[Any]] = [self._forecast, self.proposals, self._health]
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
-        """Learn of a run that begins, of so many rounds and of this model; ``start`` calls it."""
+        """Begin a run with this number of rounds and this model; ``start`` calls it."""
         model = {name: array.numpy() for name, array in arrays.items()}
         if self._trainable is None:
             log_running_statistics(model)
@@ -173,35 +170,24 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
             self.server_optimizer.reset()
 
     def _asked(self, entries: int | None, participation: float = 1.0) -> UpdateMechanism:
-        """Return what clients are asked for.
+        """Return the mechanism that clients are asked for.
 
-        Parameters
-        ----------
-        entries : int or None
-            That a report is about: those of the update, or the subspace's; None if they are not
-            known yet.
-        participation : float
-            Fraction of the available clients that are asked.
+        ``entries`` is the number of entries of a report (None if unknown), ``participation`` the
+        fraction of available clients asked.
         """
         return self.mechanism  # type: ignore[return-value]
 
     def _next(self, entries: int, participation: float) -> UpdateMechanism:
-        """Return what the next round asks for.
-
-        Raises
-        ------
-        ValueError
-            If reports about so many entries could make no step. Nobody was asked.
-        """
+        """Return the next round's mechanism; raise ValueError if its reports could make no step."""
         return self._asked(entries, participation)
 
     def _total(self, current: TrainingRound, reports: Iterable[Any]) -> Vector:
-        """Return the sum of a round's reports, each added as soon as it was decoded."""
+        """Return the sum of a round's reports, added one by one."""
         mechanism: UpdateMechanism = current.proposal.mechanism
         return mechanism.total(reports, current.layout.entries)
 
     def _estimate(self, current: TrainingRound, total: Vector, reports: int) -> Vector:
-        """Return the step that the sum of at least one report says. It need not be finite."""
+        """Return the step for the sum of at least one report. It need not be finite."""
         return np.asarray(total / reports)
 
     def _metrics(self, current: TrainingRound, reports: int) -> Metrics:
@@ -213,19 +199,19 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         yield f"{type(self.mechanism).__name__}: {self.mechanism}"
 
     def step_rule(self) -> str:
-        """Return how the model is moved."""
+        """Return a description of how the model is moved."""
         optimizer = self.server_optimizer
         return "the mean" if optimizer is None else optimizer.describe()
 
     def plan(self) -> Callable[[int], UpdatePlan] | None:
-        """Return what tells of a number of weights what reports are worth, if anything does."""
+        """Return the function from a number of weights to the mechanism's plan, or None."""
         return getattr(self.mechanism, "plan", None)
 
     def summary(self) -> None:
-        """Log what a client spends in all, the configuration, and what the run can learn.
+        """Log a client's total cost, the configuration, and what the run can learn.
 
-        The model and the rounds are known once ``start`` was called, and what can be learned from
-        the first round on, which logs it.
+        Model and rounds are known after ``start`` was called; the outlook is known, and logged, in
+        the first round.
         """
         first, *more = self._description()
         cost = f"Cost of a round: at most {compose(self.proposal(None).events())[Unit.CLIENT]}"
@@ -243,18 +229,19 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Sample clients as FedAvg does, and add the round's proposal to each message.
+        """Sample clients and send them the round's proposal.
+
+        No client is asked if it raises.
 
         Raises
         ------
         ValueError
-            If reports about a model of this size could make no step, ``trainable`` names what is
-            none of its floating-point arrays, or the subspace has more dimensions than they have
-            weights. Nobody was asked.
+            If reports about a model of this size could make no step, ``trainable`` names none of
+            its floating-point arrays, or the subspace has more dimensions than weights.
         TypeError
-            If a central wrapper of Flower's stands around it. Nobody was asked.
+            If one of Flower's central DP wrappers wraps the strategy.
         RuntimeError
-            If the server optimizer goes by the run, and knows of none. Nobody was asked.
+            If the server optimizer needs a run and none was begun.
         """
         refuse_central_wrapper(type(self).__name__)
         model = {name: array.numpy() for name, array in arrays.items()}
@@ -287,15 +274,15 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         arrays : ArrayRecord or None
             The new model; None, which keeps the old one, if no report was usable.
         metrics : MetricRecord or None
-            ``accepted``, ``rejected`` and ``rejected-<reason>``; ``bytes-up`` (payload per
-            report); the mechanism's own; ``failing-share`` and ``failing-share-error`` where
-            health bits were asked for; ``epsilon-total`` (worst client, a sum) and
-            ``epsilon-round``, and ``delta-total`` and ``delta-round`` where there are deltas.
+            ``accepted``, ``rejected`` and ``rejected-<reason>``; ``bytes-up`` (payload per report);
+            the mechanism's own; ``failing-share`` and ``failing-share-error`` with health bits;
+            ``epsilon-total`` (worst client, a sum), ``epsilon-round``, and ``delta-total`` and
+            ``delta-round`` if there are deltas.
 
         Raises
         ------
         RunStopped
-            If further rounds would teach nothing (:mod:`flower_ldp.strategies.replies`).
+            If further rounds would be useless (:mod:`flower_ldp.strategies.replies`).
         """
         current = self._round
         if current is None and (self.pool is not None or self.fraction_train == 0.0):
@@ -331,22 +318,21 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         return moved, MetricRecord(values)  # type: ignore[arg-type]
 
     def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
-        """Return what clients have spent on this server's proposals, in the worst case.
+        """Return the worst-case spending of clients on this server's proposals.
 
-        Epsilons and deltas add up. The clients' own ledgers are the truth. Needs the extra
-        ``accounting`` for the approximate bound; without it, or where that is larger, the sums
-        stand alone.
+        Epsilons and deltas add up. The clients' ledgers are authoritative. The approximate bound
+        needs the extra ``accounting``; without it, or if it is larger, the sum is returned.
 
         Parameters
         ----------
         delta : float
-            Of the approximate bound and of the conditional line, in (0, 1). A bound on what has
-            deltas itself must exceed their sum.
+            Of the approximate bound and the shuffle bound, in (0, 1). It must exceed the sum of the
+            releases' own deltas.
         """
         return self.proposals.report(delta=delta)
 
     def _layout(self, model: Mapping[str, NDArray[Any]]) -> layouts.ModelLayout:
-        """Return what of the model reports are about, and where it lies."""
+        """Return the part of the model that reports are about."""
         patterns = self._trainable
         if patterns is None and layouts.running_statistics(model):
             patterns = ("*",)
@@ -354,13 +340,13 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         return layouts.ModelLayout.of(model, layouts.Part(names, self.subspace))
 
     def proposal(self, entries: int | None) -> UpdateProposal[UpdateMechanism]:
-        """Return what a round proposes whose clients all take part."""
+        """Return the proposal of a round in which all clients take part."""
         return UpdateProposal(self._asked(entries), self._health.epsilon)
 
     def _moved(self, current: TrainingRound, total: Vector, reports: int) -> ArrayRecord | None:
         """Return the model after the round's step, or None if that is not finite.
 
-        A model with an infinity in it could never be trained again: no client would answer.
+        Clients could not train a model with infinities.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             step = self._estimate(current, total, reports).astype(np.float32, copy=False)
@@ -385,21 +371,10 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
 
 
 def refuse_central_wrapper(name: str) -> None:
-    """Raise TypeError if a central wrapper is among the callers.
+    """Raise TypeError if one of Flower's central DP wrappers is among the callers.
 
-    Such a wrapper clips the models in replies. Reports hold none, so it would clip nothing, and add
-    noise to a sum that is private already. It tells what it wraps nothing of itself, so only the
-    calls that lead here show it.
-
-    Parameters
-    ----------
-    name : str
-        Of the strategy that is wrapped.
-
-    Raises
-    ------
-    TypeError
-        With what to write instead.
+    It would clip nothing, since reports hold no models, and add noise to a private sum. A wrapper
+    does not announce itself, so the call stack is searched.
     """
     frame = sys._getframe(1)
     while frame is not None:
@@ -419,19 +394,9 @@ def precision_loss(
     after: Mapping[str, NDArray[Any]],
     step: NDArray[np.floating[Any]],
 ) -> str | None:
-    """Return words for the log if most of a step was lost in arrays of half precision.
+    """Return a log text if most of a step was lost in float16 arrays, else None.
 
-    A float16 has eleven binary digits. A step that is spread over many weights is so little of each
-    that the nearest number is the one that is there already.
-
-    Parameters
-    ----------
-    layout : ModelLayout
-        Of the model.
-    before, after : mapping of str to ndarray
-        The model, and what ``layout.add`` made of it.
-    step : ndarray of floats, shape (d,)
-        That was added.
+    A float16 has eleven binary digits, so a small change of a weight can round to nothing.
     """
     meant = moved = 0.0
     ends = np.cumsum([spec.size for spec in layout.updated])

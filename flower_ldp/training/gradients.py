@@ -1,12 +1,11 @@
-"""The gradient of each row by itself, the exact sum of clipped gradients, and the noise on it.
+"""Per-row gradients, the exact sum of clipped gradients, and its noise.
 
-A sum of clipped gradients is in multiples of 2^-33 standard deviations, and whole normal numbers
-are added as integers, so that low-order bits of a noisy gradient tell nothing about the sum.
-docs/dpsgd_release.md counts the roundings.
+Clipped gradients are rounded to multiples of 2^-33 standard deviations and added, with the noise,
+as integers. Low-order bits of a noisy gradient therefore reveal nothing about the sum.
+docs/dpsgd_release.md bounds the roundings.
 
-A row is a batch of one, in a pass that leaves nothing behind
-(:mod:`~flower_ldp.isolation`). So its gradient depends on that row, the weights and public
-facts alone, to the last bit: no other row shares a batch, a kernel's tile or a random number.
+Each row is a batch of one in an isolated pass (:mod:`~flower_ldp.isolation`). Its gradient depends
+on this row, the weights and public facts alone, to the last bit.
 """
 
 import hashlib
@@ -33,17 +32,7 @@ _MARGIN = 1e-5
 def grid_unit(noise: float, clip: float, dimension: int) -> float:
     """Return the grid of a noisy sum: 2^-33 of the noise's standard deviation.
 
-    The deviation is larger than ``noise * clip`` by what the roundings may add to a gradient's
-    length.
-
-    Parameters
-    ----------
-    noise : float
-        Standard deviation over the clipping length, as it is accounted for.
-    clip : float
-        Length that gradients are clipped to.
-    dimension : int
-        Number of entries.
+    The deviation exceeds ``noise * clip`` by what rounding may add to a gradient's length.
     """
     grid = 2.0 * math.sqrt(dimension) * noise * 2.0**-DEVIATION_BITS
     margin = max(_MARGIN, 2e-9 + grid)
@@ -51,17 +40,7 @@ def grid_unit(noise: float, clip: float, dimension: int) -> float:
 
 
 def noised_whole(whole: torch.Tensor, unit: float, rng: RandomSource) -> torch.Tensor:
-    """Return a sum with noise, in double precision.
-
-    Parameters
-    ----------
-    whole : Tensor of int64
-        **Private**: a sum of clipped gradients, in multiples of the grid.
-    unit : float
-        The grid.
-    rng : RandomSource
-        Source of the noise.
-    """
+    """Return a **private** int64 sum, in multiples of ``unit``, with noise, in double precision."""
     noise = torch.from_numpy(normal(whole.numel(), rng)).reshape(whole.shape)
     return (whole + noise).to(torch.float64) * unit
 
@@ -78,26 +57,11 @@ _FIXED = bytes(range(16))
 
 
 class RowModel:
-    """A model that is computed for one row at a time.
+    """Computes a model for one row at a time; the model is unchanged after each use.
 
-    Parameters
-    ----------
-    model : Module
-        Its weights are not used. It is as it was after each use.
-    measure : callable
-        Of the model's output and the target, each of a batch of one.
-    rows : Rows
-        Where rows are read, and the public row.
-    fixed : mapping of str to Tensor
-        Buffers and frozen weights, as the server sent them.
-    learning : sequence of str
-        The parameters whose gradients are asked for.
-
-    Raises
-    ------
-    ValueError
-        If the model is not on the CPU, is of TorchScript, has a BatchNorm that uses a batch's
-        statistics, or learns parameters of several dtypes.
+    ``measure`` maps output and target, each a batch of one, to a value. ``fixed`` holds buffers and
+    frozen weights, ``learning`` the parameters that need gradients. Raises ValueError if the model
+    is not on the CPU, uses TorchScript or batch statistics, or learns parameters of several dtypes.
     """
 
     def __init__(
@@ -133,10 +97,9 @@ class RowModel:
         return IsolatedPasses(self._model, self._measure)
 
     def row(self, passes: IsolatedPasses, weights: Tensors, index: int) -> torch.Tensor | None:
-        """Return what a **private** row gives; None for one that fails, in whatever way.
+        """Return a **private** row's gradient as one vector, or its number; None if it fails.
 
-        That is its gradient, of all parameters that learn in one vector, or one number. It holds
-        until the next row.
+        The result is valid until the next row.
         """
         try:
             passes.begin({**self._fixed, **weights})
@@ -153,12 +116,9 @@ class RowModel:
             return None
 
     def check(self, weights: Tensors) -> None:
-        """Try the model on the public row, and note what it gives there with the app's own weights.
+        """Run the model on the public row, and remember the result with the app's own weights.
 
-        Raises
-        ------
-        ValueError
-            If it fails there, or a pass changes a buffer, as BatchNorm's averages do.
+        Raises ValueError if it fails, or a pass changes a buffer, such as BatchNorm's averages.
         """
         with self.passes() as passes:
             try:
@@ -179,14 +139,10 @@ class RowModel:
             )
 
     def check_nothing_kept(self, passes: IsolatedPasses) -> None:
-        """Refuse private rows of which something was kept: the public row shows it.
+        """Raise ReleaseError unless the public row gives the same bits as in :meth:`check`.
 
-        With the app's own weights, since the server could send some that show nothing.
-
-        Raises
-        ------
-        ReleaseError
-            If the public row does not give the same bits as in :meth:`check`.
+        It then kept state of a private row. The app's own weights are used, since the server could
+        send weights that hide it.
         """
         try:
             after = self._shown(passes)
@@ -229,7 +185,7 @@ class RowModel:
 
 
 def _contents(model: nn.Module) -> set[tuple[str, tuple[object, ...]]]:
-    """Return what buffers are, to the last bit, what is not a number too."""
+    """Return the buffers' bits."""
     return {
         (name, (one.dtype, one.shape, _bits(one).numpy().tobytes()))
         for name, one in model.named_buffers()
@@ -243,17 +199,8 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 class ClippedSum:
     """Sum of examples' clipped gradients, in multiples of the noise's grid.
 
-    Each gradient is put on the grid by itself, and integers are added: nothing is rounded in the
-    sum, so what one example adds changes no bit of what the others do.
-
-    Parameters
-    ----------
-    size : int
-        Entries of a gradient.
-    clip : float
-        Length that an example's gradient is clipped to.
-    unit : float
-        The grid.
+    Each gradient is rounded by itself and integers are added, so an example changes no bit of what
+    others add.
     """
 
     def __init__(self, size: int, clip: float, unit: float) -> None:
@@ -264,7 +211,7 @@ class ClippedSum:
         self._whole = torch.empty(min(size, _CHUNK), dtype=torch.int64)
 
     def add(self, gradient: torch.Tensor) -> None:
-        """Clip and add an example's gradient; nothing if its length is zero or not finite."""
+        """Clip and add an example's gradient, unless its length is zero or not finite."""
         norm = length(gradient)
         if not 0.0 < norm < math.inf:
             return
@@ -283,26 +230,15 @@ def length(gradient: torch.Tensor) -> float:
 
 
 class StepSum:
-    """The sum of a step: of each example that takes part, the clipped sum over its rows.
-
-    Parameters
-    ----------
-    model : RowModel
-        Gives the gradient of a row.
-    clip, unit : float
-        As of :class:`ClippedSum`.
-    """
+    """Sum of a step: for each example the clipped sum over its rows."""
 
     def __init__(self, model: RowModel, clip: float, unit: float) -> None:
         self._model, self._clip, self._unit = model, clip, unit
 
     def __call__(self, weights: Tensors, examples: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Return the sum over examples, given by their rows' indices: int64, shape (d,).
+        """Return the sum over examples, given by row indices: int64, shape (d,).
 
-        Raises
-        ------
-        ReleaseError
-            If something was kept of a row.
+        Raises ReleaseError if state of a row was kept.
         """
         clipped = ClippedSum(sum(one.numel() for one in weights.values()), self._clip, self._unit)
         with self._model.passes() as passes:

@@ -1,10 +1,8 @@
-"""Private training and accuracy for the gate, as the owner's ledger has charged them.
+"""Private training and accuracy by torch, within the charge of the message.
 
-:class:`~flower_ldp.clients.DPSGDRelease` lets out the model that :func:`private_training` made for
-the message, from the model that the server sent, and nothing else. docs/dpsgd_release.md has the
-statement, its proof and what is taken on trust.
-:func:`private_accuracy` counts right predictions, example by example, for the gate to release with
-noise.
+The gate releases only the model that :func:`private_training` made from the model sent
+(:class:`~flower_ldp.clients.DPSGDRelease`), and the noisy count of :func:`private_accuracy`. See
+docs/dpsgd_release.md for the guarantee, its proof and the assumptions.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -50,34 +48,34 @@ def private_training(
     max_rows: int = 1,
     workers: int = 1,
 ) -> RecordDict:
-    """Train a round by the plan that was charged for this message, and return the reply.
+    """Train one round by the charged plan, and return the app's reply.
 
-    The round begins from the model that the server sent, whatever the given model's weights are.
+    The round starts from the model that the server sent, whatever the given model's weights are.
 
     Parameters
     ----------
     context : Context
         The client app's.
     model : torch.nn.Module
-        Of the arrays that the server sends: its ``state_dict`` has their names and shapes. It
-        holds the trained weights afterwards.
+        With the names and shapes of the arrays sent. It holds the trained weights afterwards.
     loss : callable
-        ``loss(output, target)`` of a batch of one row, as ``torch.nn.functional.cross_entropy``.
+        ``loss(output, target)`` of a batch of one row, such as
+        ``torch.nn.functional.cross_entropy``.
     data : Data
-        Rows of features and a target, read by index, one by one. It keeps no state: a generator
-        of its own is one. With ``workers`` it opens files in ``__getitem__``.
+        Rows of features and a target, read by index, one by one. It must keep no state, including a
+        random generator. With ``workers`` it must open files in ``__getitem__``.
     optimizer : callable
-        Makes the optimizer of the parameters that learn, as
+        Makes the optimizer of the trainable parameters, for example
         ``lambda weights: torch.optim.SGD(weights, lr=0.1)``.
     like : sequence of array_like
-        A **public** row: what features and target look like. A row of another shape counts as
+        A **public** row with the form of features and target. A row of another shape counts as
         zero.
     groups : iterable of hashable, optional
-        Of each row, whose it is, where an example is a patient. A row without one counts as zero.
+        The patient of each row, if an example is a patient. A row without one counts as zero.
     max_rows : int
-        Rows of a patient that count in a step, drawn anew for each; in [1, 1,000].
+        Rows of a patient per step, drawn anew for each step; in [1, 1,000].
     workers : int
-        Processes that compute examples side by side; more than 1 needs a system with fork.
+        Processes that compute examples in parallel; more than 1 needs fork.
 
     Returns
     -------
@@ -87,11 +85,11 @@ def private_training(
     Raises
     ------
     ReleaseError
-        If no round was charged for this message, its steps were used before, or the policy says
-        that an example is a patient and there are no groups; or something was kept of a row.
+        If no round was charged for this message, its steps were used before, the policy's example
+        is a patient and there are no groups, or model, loss or data kept state of a row.
     ValueError
-        If the model is not one of the arrays that were sent, is not on the CPU or has buffers that
-        training changes, or ``max_rows`` or ``workers`` is outside its interval.
+        If the model does not match the arrays sent, is not on the CPU or has buffers that training
+        changes, or ``max_rows`` or ``workers`` is outside its interval.
     """
     del context  # the round is found by the gate's own means
     session = current_session(TrainingSession)
@@ -118,13 +116,7 @@ def private_training(
 
 
 def check_groups(example: str, groups: object) -> None:
-    """Refuse rows without patients where an example is one, and patients where it is a row.
-
-    Raises
-    ------
-    ReleaseError
-        If the app says otherwise than the owner's policy.
-    """
+    """Raise ReleaseError unless groups are given exactly if an example is a patient."""
     if example != UNKNOWN and (groups is None) == (example == "patient"):
         raise ReleaseError(
             f"an example is a {example} by the owner's policy: groups= says whose each row is, and "
@@ -133,14 +125,9 @@ def check_groups(example: str, groups: object) -> None:
 
 
 def sent_tensors(sent: Arrays, model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the arrays of a message as a model's tensors, each where the model has its own.
+    """Return a message's arrays as the model's tensors; shared parameters appear once.
 
-    Of parameters that are one tensor under several names only the first is returned.
-
-    Raises
-    ------
-    ValueError
-        If they differ from the model's in names or shapes.
+    Raises ValueError if names or shapes differ from the model's.
     """
     state = model.state_dict()
     odd = state.keys() ^ sent.keys() or {
@@ -157,7 +144,7 @@ def sent_tensors(sent: Arrays, model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _twins(model: nn.Module) -> dict[str, str]:
-    """Return other names of parameters, each with the first name."""
+    """Return the other names of shared parameters, each with the first name."""
     first: dict[int, str] = {}
     named = [
         (name, first.setdefault(id(p), name))
@@ -167,12 +154,9 @@ def _twins(model: nn.Module) -> dict[str, str]:
 
 
 class _Training:
-    """The steps of a round: all that is not about the data.
+    """The steps of a round, apart from the data.
 
-    Raises
-    ------
-    ValueError
-        If the model and the arrays that were sent differ in names or shapes, or nothing learns.
+    Raises ValueError if model and arrays differ, or nothing is trainable.
     """
 
     def __init__(
@@ -191,10 +175,10 @@ class _Training:
     def run(
         self, summed: Callable[[Tensors], torch.Tensor] | None, rng: RandomSource
     ) -> dict[str, NDArray[Any]]:
-        """Take all steps of the round and return the model; without data, by noise alone.
+        """Take all steps and return the model; without data, by noise alone.
 
-        The optimizer has parameters of its own, whose gradients are noisy. It sees neither the
-        model nor rows.
+        The optimizer has its own parameters with noisy gradients. It sees neither the model nor
+        rows.
         """
         plan, examples = self._session.granted.plan, self._session.granted.examples
         proximal = self._session.proximal
@@ -220,7 +204,7 @@ class _Training:
         return {**self._session.sent, **trained, **tied}
 
     def first(self) -> dict[str, torch.Tensor]:
-        """Return the weights that the round begins from."""
+        """Return the weights at the start of the round."""
         sent = self._session.sent
         return {name: torch.from_numpy(np.array(sent[name])) for name in self.learning}
 
@@ -229,13 +213,7 @@ Right = Callable[..., torch.Tensor]
 
 
 def is_right(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Return 1 where the largest entry of an output of classes is the target, else 0.
-
-    Parameters
-    ----------
-    output : Tensor, shape (1, classes)
-    target : Tensor of integers, shape (1,)
-    """
+    """Return 1 where the largest entry of the output (1, classes) is the target (1,), else 0."""
     return (output.argmax(dim=-1) == target).to(torch.float64)
 
 
@@ -250,24 +228,23 @@ def private_accuracy(
     max_rows: int = 1,
     workers: int = 1,
 ) -> RecordDict:
-    """Count right predictions of the model that the server sent, and return the reply.
+    """Count right predictions of the model that the server sent, and return the app's reply.
 
     Parameters
     ----------
     context : Context
         The client app's.
     model : torch.nn.Module
-        Of the arrays that the server sends, in evaluation mode.
+        With the arrays sent, in evaluation mode.
     data : Data
-        Rows of features and a target, read by index, one by one. It keeps no state: a generator
-        of its own is one. With ``workers`` it opens files in ``__getitem__``.
+        As for :func:`~flower_ldp.training.private_training`.
     like : sequence of array_like
         A **public** row, as for :func:`~flower_ldp.training.private_training`.
     right : callable
-        Of the model's output and the target, each of a batch of one: a number in [0, 1].
+        Maps output and target, each a batch of one, to a number in [0, 1].
     groups, max_rows, workers
         As for :func:`~flower_ldp.training.private_training`. A patient counts once, by the mean
-        over its rows that are looked at; a row that fails is wrong.
+        over its rows that are drawn; a row that fails is wrong.
 
     Returns
     -------
@@ -277,11 +254,11 @@ def private_accuracy(
     Raises
     ------
     ReleaseError
-        If no evaluation was charged for this message, or it was counted before; or something was
-        kept of a row.
+        If no evaluation was charged for this message, it was counted before, or model, measure or
+        data kept state of a row.
     ValueError
-        If the model is not one of the arrays that were sent or is not on the CPU, or ``max_rows``
-        or ``workers`` is outside its interval.
+        If the model does not match the arrays sent or is not on the CPU, or ``max_rows`` or
+        ``workers`` is outside its interval.
     """
     del context  # the evaluation is found by the gate's own means
     session = current_session(CountSession)
@@ -302,7 +279,7 @@ def private_accuracy(
 
 @dataclass(frozen=True)
 class _Count:
-    """Adds up what examples give, on the mechanism's grid."""
+    """Sum of the examples' results on the mechanism's grid."""
 
     model: RowModel
     mechanism: ExampleMean

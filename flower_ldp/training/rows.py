@@ -1,8 +1,7 @@
-"""Rows of private data, read one by one in the form of a public row, whose they are, and workers.
+"""Private rows in the form of a public row, their examples, and worker processes.
 
-Examples may be computed in several processes. Sums are of integers, so how they are shared changes
-nothing. Workers are forked, as those of torch's ``DataLoader`` are, so model, loss and data may be
-closures. A worker that dies fails the training as a whole.
+Sums are of integers, so the division among workers changes nothing. Workers are forked, so model,
+loss and data may be closures. A worker that dies fails the training as a whole.
 """
 
 import logging
@@ -30,21 +29,10 @@ Row = tuple[torch.Tensor, ...]
 
 
 class Rows:
-    """A data set whose rows come in the form of a public one, or not at all.
+    """Rows of a **private** data set, in the form of the public row ``like``.
 
-    Parameters
-    ----------
-    data : Data
-        **Private**. It is asked for one row at a time.
-    like : sequence of array_like
-        A public row: what features and target look like.
-    strict : bool
-        The data is public: what a row raises is raised.
-
-    Raises
-    ------
-    ValueError
-        If the public row is none.
+    With ``strict`` the data is public, and errors of a row are raised. Raises ValueError if
+    ``like`` is no row.
     """
 
     def __init__(self, data: Data, like: Sequence[Any], *, strict: bool = False) -> None:
@@ -54,13 +42,7 @@ class Rows:
         self.like: Row = tuple(torch.as_tensor(part).detach().clone() for part in like)
 
     def read(self, index: int) -> Row:
-        """Return a row.
-
-        Raises
-        ------
-        BaseException
-            Whatever the data raises, and ValueError for another form than the public row's.
-        """
+        """Return a row; raise what the data raises, or ValueError for another form."""
         row = self._data[index]
         if not isinstance(row, (tuple, list)) or len(row) != len(self.like):
             raise ValueError(f"a row must have {len(self.like)} parts")
@@ -77,24 +59,11 @@ def _like(part: Any, like: torch.Tensor) -> torch.Tensor:
 
 
 class Examples:
-    """Which rows belong to which example.
+    """The rows of each example.
 
-    Parameters
-    ----------
-    rows : int
-        Number of rows.
-    groups : iterable of hashable, optional
-        Of each row, whose it is; without it each row is an example. A row without a group (None,
-        an empty text, NaN, or none given) belongs to nobody.
-    max_rows : int
-        Rows of an example that count in a step; in [1, 1,000].
-    at_least : int
-        n, by the owner's policy. Where fewer are found, the others are examples without a row.
-
-    Raises
-    ------
-    ValueError
-        If ``max_rows`` is no integer in [1, 1,000].
+    Without ``groups`` each row is an example. A row without a group (None, "", NaN or none given)
+    is in no example. ``at_least`` is the policy's number of examples: missing ones have no row.
+    Raises ValueError unless ``max_rows`` is an integer in [1, 1,000].
     """
 
     def __init__(
@@ -135,7 +104,7 @@ class Examples:
 
 
 def taking_part(examples: int, rate: float, rng: RandomSource) -> NDArray[np.int64]:
-    """Return who takes part in a step: each by a coin of its own, with probability ``rate``.
+    """Return the examples that take part in a step, each independently with probability ``rate``.
 
     The probability is rounded down to a multiple of 2^-64.
     """
@@ -152,19 +121,9 @@ Compute = Callable[[Tensors, Sequence[Sequence[int]]], torch.Tensor]
 
 @contextmanager
 def shared(compute: Compute, workers: int) -> Iterator[Compute]:
-    """Yield a function that computes shares of the examples in processes, and adds them up.
+    """Yield a function that divides the examples among processes and adds the int64 results.
 
-    Parameters
-    ----------
-    compute : callable
-        Returns a tensor of int64.
-    workers : int
-        Number of processes, in [1, 1,024]. With 1 it is this process.
-
-    Raises
-    ------
-    ValueError
-        If there cannot be so many.
+    Raises ValueError unless ``workers`` is in [1, 1,024], and 1 on a system without fork.
     """
     check_in("[1, 1024]", "workers", workers, int)
     if workers == 1:
