@@ -396,8 +396,9 @@ DOCS = Path(__file__).parents[2] / "docs" / "audit.md"
 
 def test_the_page_names_every_case_and_where_they_are() -> None:
     page = DOCS.read_text(encoding="utf-8")
-    table = re.findall(r"^\| `([a-z-]+)` \|", page, flags=re.MULTILINE)
-    assert table == [*BUILDERS, *PATHS]
+    cases = page.split("\n## What is audited\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^- (`.*?): ", cases, flags=re.MULTILINE)
+    assert sorted(re.findall(r"`([a-z-]+)`", " ".join(rows))) == sorted([*BUILDERS, *PATHS])
     for name, module in (("BUILDERS", BUILDERS), ("PATHS", PATHS)):
         (path,) = re.findall(rf"`{name}` \(`([a-z_/]+\.py)`\)", page)
         source = (DOCS.parents[1] / path).read_text(encoding="utf-8")
@@ -405,15 +406,14 @@ def test_the_page_names_every_case_and_where_they_are() -> None:
         assert module
 
 
-def test_the_sample_shows_cases_as_they_are() -> None:
+def test_the_sample_shows_a_case_as_it_is() -> None:
     (sample,) = re.findall(r"```text\n(Lower bounds.*?)```", DOCS.read_text(), flags=re.DOTALL)
-    for name in ("binary-response", "magrr", "signds"):
-        case = BUILDERS[name](Settings())
-        lines = [line for line in sample.splitlines() if line.startswith(f"{case.mechanism} ")]
-        assert len(lines) == case.checks
-        for contrast, line in zip(case.contrasts, lines[:-1], strict=True):
-            assert contrast.check in line
-            assert f" {case.draws:,} " in line
+    case = BUILDERS["signds"](Settings())
+    lines = [line for line in sample.splitlines() if line.startswith(f"{case.mechanism} ")]
+    assert len(lines) == case.checks
+    for contrast, line in zip(case.contrasts, lines[:-1], strict=True):
+        assert contrast.check in line
+        assert f" {case.draws:,} " in line
 
 
 def test_a_refuted_claim_ends_the_command_with_1(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""The page's tables of audits are those of the benchmark's results.
+"""The tables of audits beside the benchmark's command are those of its results.
 
-``python -m tests.unit.test_audit_figures`` writes them into the page.
+``python -m tests.unit.test_audit_figures`` writes them there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "audit.md"
+PAGE = ROOT / "benchmarks" / "README.md"
 HEAD = "| mechanism | strongest of its checks | claim | lower bound | draws |"
 RULE = "|---|---|---|---|---|"
 PATHS = "ClientApp, LdpMod, ledger, wire; "
