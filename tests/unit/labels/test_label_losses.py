@@ -17,19 +17,13 @@ RESPONSE = KaryResponse(1.0, 4)
 TRUTH = np.array([0.7, 0.2, 0.1, 0.0])
 
 
-def likelihood(reports: torch.Tensor) -> torch.Tensor:
-    return torch.tensor(RESPONSE.likelihood(reports.numpy()), dtype=torch.float32)
-
-
 def test_forward_loss_is_the_log_probability_of_the_reports() -> None:
-    generator = torch.Generator().manual_seed(1)
-    logits = torch.randn(6, 4, generator=generator)
-    reports = torch.tensor([0, 1, 2, 3, 3, 0])
-    mixed = logits.softmax(dim=1).double() @ torch.tensor(RESPONSE.transition())
-    expected = -mixed[torch.arange(6), reports].log().mean()
-    assert float(forward_loss(logits, likelihood(reports))) == pytest.approx(
-        float(expected), rel=1e-5
-    )
+    logits = torch.randn(6, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    reports = [0, 1, 2, 3, 3, 0]
+    mixed = logits.softmax(dim=1) @ torch.tensor(RESPONSE.transition())
+    expected = -mixed[range(6), reports].log().mean()
+    found = forward_loss(logits, torch.tensor(RESPONSE.likelihood(reports)))
+    assert float(found) == pytest.approx(float(expected))
 
 
 def test_without_noise_all_losses_are_cross_entropy() -> None:
@@ -49,13 +43,15 @@ def test_losses_stay_finite_where_a_report_is_all_but_impossible() -> None:
     assert torch.isfinite(logits.grad).all()
 
 
-def minimizer(loss: object) -> np.ndarray:
-    logits = torch.zeros(1, 4, requires_grad=True)
+def minimizer(loss: object, weights: np.ndarray, told: np.ndarray) -> np.ndarray:
+    """Return what a loss converges to if each report comes as often as its weight says."""
+    logits = torch.zeros(1, 4, requires_grad=True, dtype=torch.float64)
     optimizer = torch.optim.LBFGS([logits], max_iter=500, line_search_fn="strong_wolfe")
+    rows = list(zip(weights.tolist(), torch.tensor(told).split(1), strict=True))
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        value = loss(logits)  # type: ignore[operator]
+        value = sum(weight * loss(logits, one) for weight, one in rows)  # type: ignore[operator]
         value.backward()
         return value
 
@@ -63,43 +59,17 @@ def minimizer(loss: object) -> np.ndarray:
     return logits.softmax(dim=1).detach().numpy()[0]
 
 
-def test_the_forward_loss_of_sets_converges_to_the_truth() -> None:
-    mechanism = SubsetSelection(1.0, 4, 2)
-    # All reports of one input, each as often as the law says.
-    reports = np.array([r for r in range(16) if r.bit_count() == 2])
-    chances = mechanism.likelihood(reports)
-    weights, seen = torch.tensor(chances @ TRUTH), torch.tensor(chances)
-
-    def forward(logits: torch.Tensor) -> torch.Tensor:
-        each = [forward_loss(logits.double(), row[None]) for row in seen]
-        return (weights * torch.stack(each)).sum()
-
-    np.testing.assert_allclose(minimizer(forward), TRUTH, atol=2e-3)
-
-
 def test_what_each_loss_converges_to() -> None:
-    # All reports of one input, each as often as the law says.
-    law = TRUTH @ RESPONSE.transition()
-    reports = torch.arange(4)
-    weights = torch.tensor(law, dtype=torch.float32)
-
-    def plain(logits: torch.Tensor) -> torch.Tensor:
-        each = [plain_loss(logits, reports[i : i + 1]) for i in range(4)]
-        return (weights * torch.stack(each)).sum()
-
-    def forward(logits: torch.Tensor) -> torch.Tensor:
-        each = [forward_loss(logits, likelihood(reports[i : i + 1])) for i in range(4)]
-        return (weights * torch.stack(each)).sum()
-
-    targets = torch.tensor(posterior(RESPONSE.likelihood(np.arange(4)), TRUTH), dtype=torch.float32)
-
-    def soft(logits: torch.Tensor) -> torch.Tensor:
-        each = [soft_target_loss(logits, targets[i : i + 1]) for i in range(4)]
-        return (weights * torch.stack(each)).sum()
-
-    np.testing.assert_allclose(minimizer(plain), law, atol=1e-3)
-    np.testing.assert_allclose(minimizer(forward), TRUTH, atol=2e-3)
-    np.testing.assert_allclose(minimizer(soft), TRUTH, atol=1e-3)
+    chances, sets = RESPONSE.likelihood(range(4)), SubsetSelection(1.0, 4, 2)
+    of_sets = sets.likelihood([r for r in range(16) if r.bit_count() == 2])
+    law = chances @ TRUTH
+    for loss, weights, told, expected in (
+        (plain_loss, law, np.arange(4), law),
+        (forward_loss, law, chances, TRUTH),
+        (forward_loss, of_sets @ TRUTH, of_sets, TRUTH),
+        (soft_target_loss, law, posterior(chances, TRUTH), TRUTH),
+    ):
+        np.testing.assert_allclose(minimizer(loss, weights, told), expected, atol=2e-3)
 
 
 def test_shapes_that_differ_are_refused() -> None:
