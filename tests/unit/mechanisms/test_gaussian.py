@@ -1,15 +1,23 @@
-"""The Gaussian mechanism: its ball is exact, its epsilon and delta are met and are tight."""
+"""The Gaussian mechanism, its curve and its noise: exact, met and tight."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from flower_ldp.mechanisms import Gaussian, RandomSource
-from flower_ldp.mechanisms.gaussian import gaussian_delta, squared_length
+from flower_ldp.mechanisms import Gaussian, RandomSource, integer_noise
+from flower_ldp.mechanisms.gaussian import (
+    classical_deviation,
+    gaussian_delta,
+    gaussian_epsilon,
+    largest_shift,
+    squared_length,
+)
+from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, LARGEST, VARIATION_BITS, normal
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.extras import extra
 
@@ -158,3 +166,167 @@ def test_cost_and_published_setting() -> None:
     assert mechanism.events() == (PrivacyEvent("gaussian", 50.0, 0.01, Unit.CLIENT),)
     assert gaussian_delta(50.0, mechanism.shift) == pytest.approx(0.01, rel=1e-5)
     assert mechanism.deviation == pytest.approx(0.25, rel=0.01)
+
+
+dp_accounting = extra("dp_accounting")
+pld = extra("dp_accounting.pld")
+
+EPSILONS = (1e-3, 0.1, 1.0, 8.0, 50.0, 100.0)
+DELTAS = (1e-18, 1e-9, 1e-5, 1e-2, 0.5)
+CORNERS = ((1e-3, 1e-18), (1e-3, 0.5), (1.0, 1e-5), (100.0, 1e-18), (100.0, 0.5))
+TINY = (1e-300, 1e-14, 1e-12, 3e-10, 3e-9, 1e-7)
+
+
+def by_integral(epsilon: float, shift: float) -> mpmath.mpf:
+    """Integrate (p - e^epsilon q)_+ for p, q normal at distance ``shift``."""
+    e, m = mpmath.mpf(epsilon), mpmath.mpf(shift)
+    start = e / m + m / 2  # where p = e^epsilon q, with q at 0 and p at m
+    return mpmath.quad(
+        lambda t: mpmath.npdf(t, m) - mpmath.exp(e) * mpmath.npdf(t),
+        [start + i * i * mpmath.mpf("0.1") for i in range(14)] + [mpmath.inf],
+    )
+
+
+def in_60_digits(epsilon: float, shift: float) -> mpmath.mpf:
+    """The curve as it is written, where e^epsilon has hundreds of millions of digits too."""
+    e, m = mpmath.mpf(epsilon), mpmath.mpf(shift)
+    return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), CORNERS)
+def test_the_curve_is_the_integral(epsilon: float, delta: float) -> None:
+    shift = largest_shift(epsilon, delta)
+    with mpmath.workdps(60):
+        assert abs(by_integral(epsilon, shift) / in_60_digits(epsilon, shift) - 1) < 1e-9
+
+
+@pytest.mark.parametrize("delta", DELTAS)
+def test_the_shift_of_an_epsilon_meets_delta_and_is_tight(delta: float) -> None:
+    for epsilon in EPSILONS:
+        with mpmath.workdps(60):
+            found = in_60_digits(epsilon, largest_shift(epsilon, delta))
+        assert delta * (1 - 1e-7) <= found <= delta * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("shift", [*TINY, 1e-3, 0.1, 1.0, 16.0, 60.0, 41_281.33, 1e9])
+@pytest.mark.parametrize("delta", [1e-18, 1e-16, 1e-14, 1e-9, 1e-5, 0.5])
+def test_the_epsilon_of_any_shift_meets_delta_and_is_tight(shift: float, delta: float) -> None:
+    epsilon = gaussian_epsilon(shift, delta)
+    with mpmath.workdps(60):
+        if epsilon == 0.0:
+            assert 2 * mpmath.ncdf(mpmath.mpf(shift) / 2) - 1 <= delta
+        elif shift in TINY:
+            assert in_60_digits(epsilon, shift) <= delta
+            assert epsilon < 1e-6
+        else:
+            # A double of this size is this far from its neighbours.
+            room = 2 * math.ulp(epsilon)
+            assert in_60_digits(epsilon + room, shift) <= delta
+            assert in_60_digits(epsilon * (1 - 1e-6), shift) >= delta * (1 - 1e-5)
+
+
+@pytest.mark.parametrize("delta", [3.8e-13, 8e-4, 0.25])
+def test_the_epsilon_of_a_huge_shift_is_a_bound_before_roundings_too(delta: float) -> None:
+    for shift in (123_615_639_968.35669, 9.194071526233382e16, 1.2818111744405397e37, 1e60):
+        found, exact = Fraction(gaussian_epsilon(shift, delta)), Fraction(shift)
+        # Beside the tail the other term is nothing; a float of it may be as large as it likes.
+        assert math.erfc(min(40.0, float(found / exact - exact / 2)) * math.sqrt(0.5)) / 2 <= delta
+
+
+def test_agrees_with_dp_accounting() -> None:
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-4)
+    accountant.compose(dp_accounting.GaussianDpEvent(1 / 1.7))
+    assert gaussian_delta(2.0, 1.7) == pytest.approx(accountant.get_delta(2.0), rel=1e-3)
+
+
+def test_the_textbook_formula_fails_at_large_epsilon() -> None:
+    assert gaussian_delta(0.5, 1 / classical_deviation(0.5, 1e-5)) < 1e-5
+    assert gaussian_delta(50.0, 1 / classical_deviation(50.0, 1e-5)) == pytest.approx(
+        0.586, abs=1e-3
+    )
+    assert 1 - gaussian_delta(50.0, 1 / classical_deviation(50.0, 0.01)) == pytest.approx(
+        5.8e-7, rel=0.02
+    )
+    assert (gaussian_delta(1.0, 1e-3), gaussian_delta(1.0, 1e3)) == (0.0, 1.0)
+
+
+# Exact normal noise: its table against high precision, its chain and its law against theirs.
+
+S = 512
+
+
+def test_total_variation_of_the_table_is_below_the_stated_one() -> None:
+    """Twice over: what is lost by the table is at most doubled by keeping only some draws."""
+    weights = integer_noise.coarse_law().weights
+    with mpmath.workdps(120):
+        # theta function: the sum over all k, of which those past the table are the tail
+        true = [mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * S**2)) for k in range(len(weights) + 3000)]
+        total = mpmath.fsum(true)
+        scale = mpmath.mpf(2) ** -256
+        distance = (
+            mpmath.fsum(
+                abs(weight * scale - t / total) for weight, t in zip(weights, true, strict=False)
+            )
+            + mpmath.fsum(true[len(weights) :]) / total
+        )
+        assert distance / 2 < mpmath.mpf(2) ** (VARIATION_BITS - 2)
+        assert distance > 0
+
+
+@pytest.mark.parametrize(("coarse", "fine"), [(9_000, 0xFFFFFF), (9_000, 0x123456), (600, 1)])
+def test_a_pair_is_kept_with_probability_exp_minus_gamma(coarse: int, fine: int) -> None:
+    rng = RandomSource.seeded(coarse + fine)
+    count = 75_000  # sees a share that is off by 0.005
+    w = (fine + 0.5) / 2**24
+    gamma = w * (2 * coarse + w) / (2 * S**2)
+    first = rng.integers(1 << 39, count).tolist()
+    kept = sum(integer_noise.is_kept(coarse, fine, v, rng) for v in first)
+    assert stats.binomtest(kept, count, math.exp(-gamma)).pvalue > FAILURE
+
+
+def test_a_chain_that_has_begun_ends_even_with_probability_one_minus_exp_minus_v() -> None:
+    """Given V_1 = v below gamma, an even number of members means an odd number after it."""
+    rng = RandomSource.seeded(12)
+    first = int(0.03 * 2**39)
+    count = 50_000
+    kept = sum(integer_noise.is_kept(9_000, 0xFFFFFF, first, rng) for _ in range(count))
+    assert stats.binomtest(kept, count, -math.expm1(-0.03)).pvalue > FAILURE
+
+
+def test_what_the_first_bits_decide_is_what_all_bits_decide() -> None:
+    """A draw that the fast path keeps unseen is one whose chain is empty for every ending."""
+    for coarse, fine in ((0, 0), (1, 77), (512, 1 << 23), (9_400, (1 << 24) - 1)):
+        gamma = (fine + 1) * ((coarse << 25) + fine + 1)
+        threshold = gamma >> 28
+        # V_1 >= (threshold + 1) / 2^39 > gamma, even with all further bits of w set
+        assert (threshold + 1) << 28 >= gamma
+        assert integer_noise.is_kept(coarse, fine, threshold + 1, RandomSource.seeded(1))
+
+
+@pytest.fixture(scope="module")
+def draws() -> np.ndarray:
+    return normal(2_000_000, RandomSource.seeded(5))
+
+
+def test_law_of_the_draws(draws: np.ndarray) -> None:
+    edges = stats.norm.ppf(np.linspace(0, 1, 201)[1:-1])
+    counts = np.bincount(np.searchsorted(edges, draws / 2.0**DEVIATION_BITS), minlength=200)
+    assert stats.chisquare(counts).pvalue > FAILURE
+
+
+def test_tails_and_cells_of_the_draws(draws: np.ndarray) -> None:
+    beyond = int((np.abs(draws) > 4 << DEVIATION_BITS).sum())
+    assert stats.binomtest(beyond, len(draws), 2 * stats.norm.sf(4)).pvalue > FAILURE
+    assert np.abs(draws).max() <= LARGEST
+    # within a cell of the table: the first bits of w near the middle of the law are flat
+    cells = (draws >> 20) & 15
+    assert stats.chisquare(np.bincount(cells, minlength=16)).pvalue > FAILURE
+    low = draws & 255
+    assert stats.chisquare(np.bincount(low, minlength=256)).pvalue > FAILURE
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 40_001])
+def test_sizes(size: int) -> None:
+    noise = normal(size, RandomSource.seeded(2))
+    assert noise.shape == (size,)
+    assert noise.dtype == np.int64
