@@ -53,6 +53,15 @@ GAUSSIAN, LAPLACE, MAGRR, SUBSPACE = Gaussian(1.0, 1e-5), Laplace(1.0, 3), MagRR
 BOUNDED, MEAN = BoundedMean(1.0, 0.0, 1.0), ExampleMean(1.0, 3)
 COUNTS, PLAN = ExampleCounts(1.0, (0.0, 1.0)), LaplacePlan(1.0)
 RNG = RandomSource.seeded(0)
+UPDATE, ONES, OF_THREE = np.arange(5.0), np.ones(3), SignDS(1.0, 0.2, dim_out=3)
+NO_BOUNDS = [(1.0, 1.0), (2.0, 1.0), (-1.7e308, 1.7e308), (0.0, math.inf), (math.nan, 1.0)]
+NO_WEIGHTS = [[1 << 256, 0], [1 << 255], [-1, (1 << 256) + 1]]
+NO_PRIORS = [[0.5], [1, 1, -1e-9], [1, np.nan, 1], [1, np.inf, 1], ["a"] * 3, None]
+NO_ROWS = [np.array(row) for row in ([[0.5, 0.6]], [[1.5, -0.5]], [[np.nan, 1.0]])]
+WORDS = [(4, 64, 0, 1), (4, -1, 0, 1), (4, 0, 4, 1), (4, 0, 0, 0), (8, 0, 0, 1)]
+NO_CODEWORDS = [CodewordReport(*parts) for parts in WORDS]
+SETS = [([1, 2], 1), ([1, 1, 2], 1), ([1, 2, 5], 1), ([-1, 1, 2], 1), ([1, 2, 3], 0)]
+NO_SETS = [Selection(np.array(indices), sign) for indices, sign in SETS]
 
 
 @pytest.mark.parametrize(
@@ -123,25 +132,15 @@ def test_parameters_end_where_their_intervals_do(
         (Laplace, (90.0, 3, 1, 0), "grid_bits must keep"),
         (Laplace, (1e-6, 3, 1, 40), "grid_bits must keep"),
         (BoundedMean, (90.0, 0.0, 1.0, 0), "grid_bits must keep"),
-        (BoundedMean, (1.0, 1.0, 1.0), "lower must be below upper"),
-        (BoundedMean, (1.0, 2.0, 1.0), "lower must be below upper"),
-        (BoundedMean, (1.0, -1.7e308, 1.7e308), "lower must be below upper"),
-        (BoundedMean, (1.0, 0.0, math.inf), "both be finite"),
-        (BoundedMean, (1.0, math.nan, 1.0), "both be finite"),
-        (ExampleMean, (1.0, 3, 1.0), "lower must be below upper"),
-        (ExampleMean, (1.0, 3, 0.0, math.inf), "both be finite"),
-        (ExampleCounts, (1.0, (1.0,)), "edges must be 2 to"),
-        (ExampleCounts, (1.0, (0.0, math.inf)), "edges must be 2 to"),
-        (ExampleCounts, (1.0, (1.0, 1.0)), "edges must ascend"),
-        (ExampleCounts, (1.0, (2.0, 1.0)), "edges must ascend"),
+        *((BoundedMean, (1.0, *bad), "lower must be below upper") for bad in NO_BOUNDS),
+        *((ExampleMean, (1.0, 3, *bad), "lower must be below upper") for bad in NO_BOUNDS),
+        *((ExampleCounts, (1.0, bad), "edges must be 2 to") for bad in ((1.0,), (0.0, math.inf))),
+        *((ExampleCounts, (1.0, bad), "edges must ascend") for bad in ((1.0, 1.0), (2.0, 1.0))),
         (BottomModelClaim, ("private",), "kind must be one of"),
         (BottomModelClaim, ("public", 1.0), "for kind 'dp' only"),
         (BottomModelClaim, ("conditional", 0.0, 1e-5), "for kind 'dp' only"),
-        (BottomModelClaim, ("dp",), "epsilon must be in"),
-        (BottomModelClaim, ("dp", math.inf, 1e-5), "epsilon must be in"),
-        (BottomModelClaim, ("dp", math.nan, 1e-5), "epsilon must be in"),
-        (BottomModelClaim, ("dp", 1.0), "delta must be in"),
-        (BottomModelClaim, ("dp", 1.0, 1.0), "delta must be in"),
+        *((BottomModelClaim, ("dp", bad, 1e-5), "epsilon must be in") for bad in (0.0, math.inf)),
+        *((BottomModelClaim, ("dp", 1.0, bad), "delta must be in") for bad in (0.0, 1.0)),
         (Codeword(8.0, blocks=5).plan, (4,), "blocks must be in"),
         (Codeword(8.0, blocks=33).plan, (331,), "blocks of 11 entries are 31 for 331, got 33"),
         (Codeword(8.0, blocks=3).plan, (2**24,), "more than 16777216 rows"),
@@ -152,9 +151,7 @@ def test_parameters_end_where_their_intervals_do(
         *((order_for, (bad,), "dimension must be in") for bad in (0, -1, MAX_ORDER + 1)),
         (SUBSPACE.check, (2**32,), "needs a model of 4 to"),
         *((DiscreteLaplace, (Fraction(bad),), "keep the rate") for bad in (0, 33, 2**-49, -1)),
-        (ExactLookup, ([1 << 256, 0],), "weights must be positive"),
-        (ExactLookup, ([1 << 255],), "weights must be positive"),
-        (ExactLookup, ([-1, (1 << 256) + 1],), "weights must be positive"),
+        *((ExactLookup, (bad,), "weights must be positive") for bad in NO_WEIGHTS),
         *((exp_lower, (bad,), r"epsilon must be in \[0, inf\), got") for bad in (-1e-9, math.nan)),
         *((as_fraction, (bad,), "Invalid literal") for bad in (math.nan, math.inf)),
         *((gaussian_delta, (bad, 1.0), "epsilon must be in") for bad in (0.0, 101.0, math.nan)),
@@ -165,28 +162,8 @@ def test_parameters_end_where_their_intervals_do(
         *((LaplacePlan.from_noise, (bad, 0.5), "below must be") for bad in (0.0, math.inf)),
         (LaplacePlan.from_noise, (1.0, 1.0), "probability must be"),
         *((PLAN.noise_below, (bad,), "probability must be") for bad in (0.0, 1.0, math.nan)),
-        (best_accuracy, (-1.0, 10), "epsilon must be in"),
-        (best_accuracy, (math.nan, 10), "epsilon must be in"),
+        *((best_accuracy, (bad, 10), "epsilon must be in") for bad in (-1.0, math.nan)),
         (best_accuracy, (1.0, 0), "classes must be an integer in"),
-    ],
-)
-def test_what_is_no_setting_is_refused(
-    call: Callable[..., object], values: tuple[object, ...], text: str
-) -> None:
-    with pytest.raises(ValueError, match=text):
-        call(*values)
-
-
-UPDATE, ONES = np.arange(5.0), np.ones(3)
-
-
-def selected(*indices: int, sign: int = 1) -> Selection:
-    return Selection(np.array(indices, dtype=np.int64), sign)
-
-
-@pytest.mark.parametrize(
-    ("call", "values", "text"),
-    [
         *((BINARY.log_prob, (bad, 0), "report must be 0 or 1") for bad in (2, -1, 0.5)),
         *((BINARY.estimate, bad, "ones must be in") for bad in ((-1, 10), (11, 10), (1, 0))),
         *((MAGRR.majority, bad, "ones must be in") for bad in ((-1, 10), (11, 10), (0, -1))),
@@ -208,25 +185,10 @@ def selected(*indices: int, sign: int = 1) -> Selection:
         (UnaryEncoding(0.0, 3).estimate, ([0, 1, 1],), "say nothing about the bits"),
         (UnaryEncoding(None, 3).events, (), "no privacy guarantee"),
         (CODEWORD.estimate, ([], 4), "at least one report"),
-        *(
-            (call, values, "report must name")
-            for bad in ((4, 64, 0, 1), (4, -1, 0, 1), (4, 0, 4, 1), (4, 0, 0, 0), (8, 0, 0, 1))
-            for call, values in (
-                (CODEWORD.log_prob, (CodewordReport(*bad), np.ones(4))),
-                (CODEWORD.estimate, ([CodewordReport(*bad)], 4)),
-            )
-        ),
+        *((CODEWORD.log_prob, (bad, np.ones(4)), "must name one of") for bad in NO_CODEWORDS),
+        *((CODEWORD.estimate, ([bad], 4), "must name one of") for bad in NO_CODEWORDS),
         (SIGNDS.estimate, ([], 5), "at least one"),
-        *(
-            (SignDS(1.0, 0.2, dim_out=3).log_prob, (bad, UPDATE), "3 distinct dimensions")
-            for bad in (
-                selected(1, 2),
-                selected(1, 1, 2),
-                selected(1, 2, 5),
-                selected(-1, 1, 2),
-                selected(1, 2, 3, sign=0),
-            )
-        ),
+        *((OF_THREE.log_prob, (bad, UPDATE), "3 distinct dimensions") for bad in NO_SETS),
         (GAUSSIAN.estimate, (np.zeros(3, np.int64), 0), r"reports must be in \[1, inf\)"),
         (GAUSSIAN.log_prob, (np.zeros(2, np.int8), ONES), "report must have shape"),
         (COUNTS.quantile, (np.array([3]), 1.5), "share must be in"),
@@ -236,28 +198,17 @@ def selected(*indices: int, sign: int = 1) -> Selection:
         (SUBSPACE.lift, (np.zeros(5), 10), r"step must have shape \(4,\)"),
         *((project_to_simplex, (bad,), "rows must be") for bad in ([np.nan, 1.0], [np.inf, 0.0])),
         *((project_to_simplex, (bad,), "rows must have") for bad in (1.0, [], np.ones((2, 2, 2)))),
-        (check_simplex_rows, ("value", np.array([[0.5, 0.6]]), 2), "add up"),
-        (check_simplex_rows, ("value", np.array([[1.5, -0.5]]), 2), "negative"),
-        (check_simplex_rows, ("value", np.array([[np.nan, 1.0]]), 2), "finite"),
-        (check_simplex_rows, ("value", np.array([0.5, 0.5]), 2), "shape"),
-        (check_simplex_rows, ("value", np.array([[1.0, 0.0, 0.0]]), 2), "shape"),
+        *((check_simplex_rows, ("value", bad, 2), "not negative, and add up") for bad in NO_ROWS),
+        *((check_simplex_rows, ("value", bad, 2), "must have shape") for bad in (ONES, CODES.T)),
         (check_simplex_rows, ("value", np.array([[1, 0]]), 2), "floats"),
         # What is public may be wrong where a value cannot be.
         (SIGNDS.randomize, (UPDATE, RNG, 0), "dimension must"),
         (GAUSSIAN.randomize, (UPDATE, RNG, 0), "dimension must"),
         (UNARY.randomize, (ONES, RNG, (20, 4)), "shape must"),
         (CODE.randomize, (ONES, RNG, (2, 20, 3)), "shape must"),
-        *(
-            (call, (*before, bad), "prior must")
-            for bad in ([0.5], [1, 1, -1e-9], [1, np.nan, 1], [1, np.inf, 1], ["a"] * 3, None)
-            for call, before in (
-                (PRIOR.randomize, (1, RNG)),
-                (PRIOR.randomize_array, ([0, 1], RNG)),
-                (PRIOR.log_prob, (0, 0)),
-            )
-        ),
-        (PRIOR.randomize, (1, RNG, [[0.2, 0.3, 0.5]]), "prior must"),
-        (PRIOR.log_prob, (0, 0, [[0.2, 0.3, 0.5]]), "prior must"),
+        *((PRIOR.randomize, (1, RNG, bad), "prior must") for bad in (*NO_PRIORS, [ONES])),
+        *((PRIOR.randomize_array, ([0, 1], RNG, bad), "prior must") for bad in NO_PRIORS),
+        *((PRIOR.log_prob, (0, 0, bad), "prior must") for bad in (*NO_PRIORS, [ONES])),
         *((RNG.below, (bad,), f"n must be positive, got {bad}") for bad in (0, -1, -(2**70))),
         *((RNG.integers, (bad, 1), r"high must be in \[1, 2\^63\]") for bad in (0, -1, 2**63 + 1)),
         *((RNG.integers, (high, -1), "size must be in") for high in (1, 5, 2**63)),
@@ -266,7 +217,7 @@ def selected(*indices: int, sign: int = 1) -> Selection:
         *((RNG.bits, (bad,), f"at least 0, got {bad}") for bad in (-1, -7, -8)),
     ],
 )
-def test_what_is_no_report_and_no_public_value_is_refused(
+def test_what_is_no_setting_and_no_report_is_refused(
     call: Callable[..., object], values: tuple[object, ...], text: str
 ) -> None:
     with pytest.raises(ValueError, match=text):

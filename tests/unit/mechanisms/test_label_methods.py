@@ -24,7 +24,7 @@ from flower_ldp.privacy import Unit, compose
 from tests.extras import extra
 from tests.fixtures import parse_label_config
 
-CATEGORIES, DRAWS = 4, 20_000
+CATEGORIES = 4
 PRIORS = [
     [0.25] * 4,
     [0.7, 0.1, 0.1, 0.1],
@@ -75,25 +75,14 @@ def test_the_law_keeps_to_epsilon_and_is_tight(method: str, stage: int, epsilon:
         losses = np.ptp(np.log(found[possible]), axis=1)
         told = prior is None or possible.sum() > 1
         assert losses.max() == pytest.approx(epsilon if told else 0.0, abs=1e-12)
+        if prior in (PRIORS[0], PRIORS[3]):
+            np.testing.assert_allclose(found, KaryResponse(epsilon, CATEGORIES).transition())
         given = () if prior is None else (prior,)
         logs = [[mechanism.log_prob(one, label, *given) for label in range(4)] for one in every]
         np.testing.assert_allclose(np.exp(logs), found, rtol=1e-12)
         pairs = every.reshape(2, -1)
         many = None if prior is None else np.tile(prior, (*pairs.shape, 1))
         np.testing.assert_array_equal(mechanism.likelihood(pairs, many).reshape(-1, 4), found)
-
-
-@each
-def test_the_sampler_has_that_law(mechanism: LabelMechanism) -> None:
-    rng = RandomSource.seeded(1)
-    for prior in priors(mechanism)[:3]:
-        chances = law(mechanism, prior).T
-        for label in range(CATEGORIES):
-            drawn = mechanism.randomize_array(np.full(DRAWS, label), rng, prior)
-            counts = np.bincount(drawn, minlength=mechanism.report_end)[reports(mechanism)]
-            assert counts.sum() == DRAWS
-            spread = np.sqrt(chances[label] * (1 - chances[label]) / DRAWS)
-            assert (np.abs(counts / DRAWS - chances[label]) <= 6 * spread + 1e-12).all()
 
 
 @each
@@ -177,15 +166,6 @@ def test_no_other_private_report_is_true_more_often(epsilon: float) -> None:
         )
         ours = RRWithPrior(epsilon, k).likelihood(range(k), prior).diagonal() @ prior
         assert ours == pytest.approx(-best.fun, abs=1e-8)
-
-
-@pytest.mark.parametrize("epsilon", [0.01, 1.0, 3.0, 100.0])
-def test_a_prior_of_zeros_is_uniform_and_that_is_kary_response(epsilon: float) -> None:
-    mechanism, kary = RRWithPrior(epsilon, 5), KaryResponse(epsilon, 5)
-    for prior in (np.zeros(5), np.full(5, 0.2), np.ones(5)):
-        assert mechanism.sizes(prior) == 5
-        for report, value in itertools.product(range(5), repeat=2):
-            assert mechanism.log_prob(report, value, prior) == kary.log_prob(report, value)
 
 
 def test_a_sure_prior_gives_a_constant_report_and_one_for_each_is_one_for_all() -> None:

@@ -151,20 +151,6 @@ def test_small_rounds_do_not_let_a_large_one_off_its_own_noise() -> None:
     assert rule.answer(state, alone, 10_000) == 1
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
-@given(
-    st.lists(st.integers(1, 10_000), min_size=1, max_size=8),
-    st.sampled_from([0.01, 0.1, 1.0, 8.0]),
-)
-def test_the_lead_that_is_needed_never_falls(sizes: list[int], epsilon: float) -> None:
-    rule, state, before = MagRR(epsilon), growth(), 0.0
-    for size in sizes:
-        state = rule.advance(state, size // 2, 2 * (size // 2))
-        needed = rule.barrier(state.largest)
-        assert needed >= before
-        before = needed
-
-
 # What the test promises: exact laws of the pooled count, no simulation.
 
 

@@ -325,18 +325,4 @@ def test_the_estimates_of_categories_are_unbiased(epsilon: float, size: int) -> 
             chances = [math.exp(kary.log_prob(one, value)) for one in range(4)]
         found = np.array(chances) @ np.array(told)
         np.testing.assert_allclose(found, np.eye(4)[value], atol=1e-12 / math.tanh(epsilon))
-
-
-def test_estimates_add_up_and_are_near_the_truth() -> None:
-    values = np.repeat(np.arange(10), np.arange(10) * 2_000)
-    sets, kary, rng = SubsetSelection(1.0, 10), KaryResponse(1.0, 10), RandomSource.seeded(1)
-    held = sets.members(sets.randomize_array(values, rng)).sum(axis=0)
-    gain = sets.truth * (1 - (sets.size - 1) / 9)
-    counts = np.bincount(kary.randomize_array(values, rng), minlength=10)
-    for found, slope in (
-        (sets.estimate(held, len(values)), gain),
-        (kary.estimate(counts), kary.truth),
-    ):
-        assert found.sum() == pytest.approx(len(values))
-        deviation = 0.5 * math.sqrt(len(values)) / slope
-        assert np.abs(found - np.bincount(values, minlength=10)).max() < 5.4 * deviation  # 1e-6
+        np.testing.assert_allclose(np.sum(told, axis=1), 1.0)

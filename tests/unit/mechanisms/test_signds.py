@@ -92,17 +92,6 @@ def test_log_prob_takes_the_top_set_from_a_sort_and_not_from_the_sampler(
         assert found == pytest.approx(math.log(expected / 2), rel=1e-12)
 
 
-def test_report_is_well_formed_and_leaves_the_update_alone() -> None:
-    u = np.random.default_rng(0).normal(size=4_000).astype(np.float32)
-    before = u.copy()
-    u.flags.writeable = False
-    report = SignDS(20.0, 0.2).randomize(u, RandomSource.seeded(1))
-    np.testing.assert_array_equal(u, before)
-    assert report.sign in (-1, 1)
-    assert len(report.indices) == SignDS(20.0, 0.2).plan(4_000).dim_out
-    assert (np.diff(report.indices) > 0).all()
-
-
 def test_estimate_is_unbiased_over_all_outputs() -> None:
     mechanism, h = SignDS(2.0, 0.25, dim_out=3), 3
     u = INPUTS[7]

@@ -97,23 +97,6 @@ def test_dim_out_is_the_largest_that_the_exact_rule_admits(
 
 
 @pytest.mark.parametrize(
-    ("d", "k", "epsilon", "h", "threshold", "mean"),
-    [
-        (66_404, 0.2, 8.0, 9, 6, 5.683231),
-        (66_404, 0.2, 100.0, 238, 143, 142.823330),
-        (66_404, 0.01, 100.0, 43, 26, 25.962916),
-        (10**9, 0.2, 100.0, 239, 144, 143.467677),
-    ],
-)
-def test_reference_figures(
-    d: int, k: float, epsilon: float, h: int, threshold: int, mean: float
-) -> None:
-    plan = SignDS(epsilon, k).plan(d)
-    assert (plan.dim_out, plan.threshold) == (h, threshold)
-    assert plan.expected_inside == pytest.approx(mean, abs=5e-7)
-
-
-@pytest.mark.parametrize(
     ("d", "top", "ratio"),
     [
         (66_404, 13_280, 0.6),
