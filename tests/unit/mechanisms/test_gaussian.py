@@ -18,13 +18,37 @@ from flower_ldp.mechanisms.gaussian import (
     squared_length,
 )
 from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, LARGEST, VARIATION_BITS, normal
-from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.extras import extra
+from tests.statistical.follows import assert_follows
 
+dp_accounting = extra("dp_accounting")
 mpmath = extra("mpmath")
+pld = extra("dp_accounting.pld")
 stats = extra("scipy.stats")
 
 FAILURE = 1e-6
+EPSILONS = (1e-3, 0.1, 1.0, 8.0, 50.0, 100.0)
+DELTAS = (1e-18, 1e-9, 1e-5, 1e-2, 0.5)
+CORNERS = ((1e-3, 1e-18), (1e-3, 0.5), (1.0, 1e-5), (100.0, 1e-18), (100.0, 0.5))
+TINY = (1e-300, 1e-14, 1e-12, 3e-10, 3e-9, 1e-7)
+
+
+def by_integral(epsilon: float, shift: float) -> mpmath.mpf:
+    """Integrate (p - e^epsilon q)_+ for p, q normal at distance ``shift``."""
+    e, m = mpmath.mpf(epsilon), mpmath.mpf(shift)
+    start = e / m + m / 2  # where p = e^epsilon q, with q at 0 and p at m
+    return mpmath.quad(
+        lambda t: mpmath.npdf(t, m) - mpmath.exp(e) * mpmath.npdf(t),
+        [start + i * i * mpmath.mpf("0.1") for i in range(14)] + [mpmath.inf],
+    )
+
+
+def in_60_digits(epsilon: float, shift: float) -> mpmath.mpf:
+    """The curve as it is written, where e^epsilon has hundreds of millions of digits too."""
+    e, m = mpmath.mpf(epsilon), mpmath.mpf(shift)
+    return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
+
+
 SETTINGS = [(0.1, 1e-5), (1.0, 1e-9), (8.0, 1e-6), (50.0, 0.01), (100.0, 0.5)]
 
 
@@ -32,13 +56,11 @@ SETTINGS = [(0.1, 1e-5), (1.0, 1e-9), (8.0, 1e-6), (50.0, 0.01), (100.0, 0.5)]
 def test_shift_has_the_stated_delta(epsilon: float, delta: float) -> None:
     mechanism = Gaussian(epsilon, delta)
     with mpmath.workdps(60):
-        e, m = mpmath.mpf(epsilon), mpmath.mpf(2 * mechanism.radius) / 2**33
-        true = mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
-        sampler = (1 + mpmath.exp(e)) * (2**32 - 1) * mpmath.mpf(2) ** -240
-        assert true + sampler <= delta
-        assert true + sampler >= delta * (
-            1 - mpmath.mpf("1e-3" if mechanism.radius < 2**20 else "3e-6")
-        )
+        true = in_60_digits(epsilon, mpmath.mpf(2 * mechanism.radius) / 2**33)
+        sampler = (1 + mpmath.exp(epsilon)) * (2**32 - 1) * mpmath.mpf(2) ** -240
+        loss = 1e-3 if mechanism.radius < 2**20 else 3e-6
+        assert delta * (1 - loss) <= true + sampler <= delta
+    assert 70 < mechanism.largest <= 127  # a report fits in a byte
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), SETTINGS)
@@ -46,11 +68,9 @@ def test_enumerated_reports_meet_delta_and_are_nearly_tight(epsilon: float, delt
     """Sum of (P - e^epsilon P')_+ over all reports, for the inputs furthest apart."""
     mechanism = Gaussian(epsilon, delta, clip_norm=2.0)
     reports = [np.array([y], dtype=np.int8) for y in range(-127, 128)]
-    tables = [
-        np.array([mechanism.log_prob(y, np.array([u])) for y in reports]) for u in (2.0, -2.0)
-    ]
-    for table in tables:
-        assert math.fsum(np.exp(table)) == pytest.approx(1.0, abs=1e-12)
+    ends = np.array([[2.0], [-2.0]])
+    tables = np.array([[mechanism.log_prob(y, u) for y in reports] for u in ends])
+    np.testing.assert_allclose(np.exp(tables).sum(axis=1), 1.0, atol=1e-12)
     for p, q in itertools.permutations(tables):
         found = math.fsum(np.maximum(0.0, np.exp(p) - np.exp(epsilon + q)))
         assert found <= delta * (1 + 1e-9)
@@ -98,44 +118,27 @@ def test_clipped_is_in_the_ball_exactly_and_loses_nothing_else(
     np.testing.assert_allclose(x, target, atol=1.001, rtol=1e-12)
 
 
-def test_zero_is_safe_and_is_noise_alone() -> None:
-    report = Gaussian(1.0, 1e-5).randomize(np.zeros(50_000, np.float32), RandomSource.seeded(1))
-    assert report.std() == pytest.approx(math.sqrt(16 + 1 / 12), rel=0.02)
-    assert abs(report.mean()) < 0.1
-
-
-def test_reports_follow_log_prob() -> None:
-    mechanism = Gaussian(50.0, 0.01)
-    count = 200_000
-    # each entry of the clipped vector is x; all entries are equal
-    vector = np.full(count, 3.0)
+@pytest.mark.parametrize("entry", [3.0, 0.0])
+def test_reports_follow_log_prob(entry: float) -> None:
+    mechanism, count, ys = Gaussian(50.0, 0.01), 200_000, np.arange(-16, 17)
+    # each entry of the clipped vector is x; all entries are equal, and zero is noise alone
+    vector = np.full(count, entry)
     x = float(mechanism.clipped(vector)[0]) / mechanism.radius
     report = mechanism.randomize(vector, RandomSource.seeded(3))
-    ys = np.arange(-16, 17)
     law = np.exp([mechanism.log_prob(np.array([y], np.int8), np.array([x])) for y in ys])
     counts = np.bincount(report.astype(int) + 128, minlength=256)[ys + 128]
-    outside = count - counts.sum()
-    observed = np.append(counts, outside)
-    assert stats.chisquare(observed, np.append(law, 1 - law.sum()) * count).pvalue > FAILURE
+    assert_follows([*counts, count - counts.sum()], [*law, 1 - law.sum()])
 
 
 def test_estimate_is_unbiased_with_the_stated_deviation() -> None:
     mechanism = Gaussian(8.0, 1e-5, clip_norm=0.5)
-    rng = RandomSource.seeded(4)
+    rng, reports = RandomSource.seeded(4), 300
     vector = np.linspace(-0.01, 0.01, 400)
-    assert np.linalg.norm(vector) < 0.5
-    reports = 300
     total = sum(mechanism.randomize(vector, rng).astype(np.int64) for _ in range(reports))
-    errors = (
-        (mechanism.estimate(total, reports) - vector) / mechanism.deviation * math.sqrt(reports)
-    )
+    errors = (mechanism.estimate(total, reports) - vector) * math.sqrt(reports)
+    errors /= mechanism.deviation
     assert stats.kstest(errors, "norm").pvalue > FAILURE
     assert abs(errors.mean()) < 5 / math.sqrt(400)
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), [*SETTINGS, (1e-3, 1e-18)])
-def test_a_report_fits_in_a_byte(epsilon: float, delta: float) -> None:
-    assert 70 < Gaussian(epsilon, delta).largest <= 127
 
 
 @pytest.mark.parametrize("dimension", [1, 4, 100, 10_000])
@@ -161,51 +164,21 @@ def test_squared_length_is_exact() -> None:
     assert squared_length(vector) == sum(v * v for v in vector.tolist())
 
 
-def test_cost_and_published_setting() -> None:
+def test_the_published_setting() -> None:
     mechanism = Gaussian(50.0, 0.01, 1.0)
-    assert mechanism.events() == (PrivacyEvent("gaussian", 50.0, 0.01, Unit.CLIENT),)
     assert gaussian_delta(50.0, mechanism.shift) == pytest.approx(0.01, rel=1e-5)
     assert mechanism.deviation == pytest.approx(0.25, rel=0.01)
 
 
-dp_accounting = extra("dp_accounting")
-pld = extra("dp_accounting.pld")
-
-EPSILONS = (1e-3, 0.1, 1.0, 8.0, 50.0, 100.0)
-DELTAS = (1e-18, 1e-9, 1e-5, 1e-2, 0.5)
-CORNERS = ((1e-3, 1e-18), (1e-3, 0.5), (1.0, 1e-5), (100.0, 1e-18), (100.0, 0.5))
-TINY = (1e-300, 1e-14, 1e-12, 3e-10, 3e-9, 1e-7)
-
-
-def by_integral(epsilon: float, shift: float) -> mpmath.mpf:
-    """Integrate (p - e^epsilon q)_+ for p, q normal at distance ``shift``."""
-    e, m = mpmath.mpf(epsilon), mpmath.mpf(shift)
-    start = e / m + m / 2  # where p = e^epsilon q, with q at 0 and p at m
-    return mpmath.quad(
-        lambda t: mpmath.npdf(t, m) - mpmath.exp(e) * mpmath.npdf(t),
-        [start + i * i * mpmath.mpf("0.1") for i in range(14)] + [mpmath.inf],
-    )
-
-
-def in_60_digits(epsilon: float, shift: float) -> mpmath.mpf:
-    """The curve as it is written, where e^epsilon has hundreds of millions of digits too."""
-    e, m = mpmath.mpf(epsilon), mpmath.mpf(shift)
-    return mpmath.ncdf(m / 2 - e / m) - mpmath.exp(e) * mpmath.ncdf(-m / 2 - e / m)
-
-
-@pytest.mark.parametrize(("epsilon", "delta"), CORNERS)
-def test_the_curve_is_the_integral(epsilon: float, delta: float) -> None:
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("delta", DELTAS)
+def test_the_shift_of_an_epsilon_meets_delta_and_is_tight(epsilon: float, delta: float) -> None:
     shift = largest_shift(epsilon, delta)
     with mpmath.workdps(60):
-        assert abs(by_integral(epsilon, shift) / in_60_digits(epsilon, shift) - 1) < 1e-9
-
-
-@pytest.mark.parametrize("delta", DELTAS)
-def test_the_shift_of_an_epsilon_meets_delta_and_is_tight(delta: float) -> None:
-    for epsilon in EPSILONS:
-        with mpmath.workdps(60):
-            found = in_60_digits(epsilon, largest_shift(epsilon, delta))
+        found = in_60_digits(epsilon, shift)
         assert delta * (1 - 1e-7) <= found <= delta * (1 + 1e-7)
+        if (epsilon, delta) in CORNERS:
+            assert abs(by_integral(epsilon, shift) / found - 1) < 1e-9
 
 
 @pytest.mark.parametrize("shift", [*TINY, 1e-3, 0.1, 1.0, 16.0, 60.0, 41_281.33, 1e9])
@@ -240,13 +213,11 @@ def test_agrees_with_dp_accounting() -> None:
 
 
 def test_the_textbook_formula_fails_at_large_epsilon() -> None:
-    assert gaussian_delta(0.5, 1 / classical_deviation(0.5, 1e-5)) < 1e-5
-    assert gaussian_delta(50.0, 1 / classical_deviation(50.0, 1e-5)) == pytest.approx(
-        0.586, abs=1e-3
-    )
-    assert 1 - gaussian_delta(50.0, 1 / classical_deviation(50.0, 0.01)) == pytest.approx(
-        5.8e-7, rel=0.02
-    )
+    settings = ((0.5, 1e-5), (50.0, 1e-5), (50.0, 0.01))
+    found = [gaussian_delta(eps, 1 / classical_deviation(eps, delta)) for eps, delta in settings]
+    assert found[0] < 1e-5
+    assert found[1] == pytest.approx(0.586, abs=1e-3)
+    assert 1 - found[2] == pytest.approx(5.8e-7, rel=0.02)
     assert (gaussian_delta(1.0, 1e-3), gaussian_delta(1.0, 1e3)) == (0.0, 1.0)
 
 
@@ -262,15 +233,9 @@ def test_total_variation_of_the_table_is_below_the_stated_one() -> None:
         # theta function: the sum over all k, of which those past the table are the tail
         true = [mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * S**2)) for k in range(len(weights) + 3000)]
         total = mpmath.fsum(true)
-        scale = mpmath.mpf(2) ** -256
-        distance = (
-            mpmath.fsum(
-                abs(weight * scale - t / total) for weight, t in zip(weights, true, strict=False)
-            )
-            + mpmath.fsum(true[len(weights) :]) / total
-        )
-        assert distance / 2 < mpmath.mpf(2) ** (VARIATION_BITS - 2)
-        assert distance > 0
+        built = [mpmath.ldexp(weight, -256) for weight in weights] + [0] * 3000
+        distance = mpmath.fsum(abs(w - t / total) for w, t in zip(built, true, strict=True)) / 2
+        assert 0 < distance < mpmath.mpf(2) ** (VARIATION_BITS - 2)
 
 
 @pytest.mark.parametrize(("coarse", "fine"), [(9_000, 0xFFFFFF), (9_000, 0x123456), (600, 1)])
@@ -303,18 +268,11 @@ def test_what_the_first_bits_decide_is_what_all_bits_decide() -> None:
         assert integer_noise.is_kept(coarse, fine, threshold + 1, RandomSource.seeded(1))
 
 
-@pytest.fixture(scope="module")
-def draws() -> np.ndarray:
-    return normal(2_000_000, RandomSource.seeded(5))
-
-
-def test_law_of_the_draws(draws: np.ndarray) -> None:
+def test_law_tails_and_cells_of_the_draws() -> None:
+    draws = normal(2_000_000, RandomSource.seeded(5))
     edges = stats.norm.ppf(np.linspace(0, 1, 201)[1:-1])
     counts = np.bincount(np.searchsorted(edges, draws / 2.0**DEVIATION_BITS), minlength=200)
     assert stats.chisquare(counts).pvalue > FAILURE
-
-
-def test_tails_and_cells_of_the_draws(draws: np.ndarray) -> None:
     beyond = int((np.abs(draws) > 4 << DEVIATION_BITS).sum())
     assert stats.binomtest(beyond, len(draws), 2 * stats.norm.sf(4)).pvalue > FAILURE
     assert np.abs(draws).max() <= LARGEST
@@ -323,10 +281,6 @@ def test_tails_and_cells_of_the_draws(draws: np.ndarray) -> None:
     assert stats.chisquare(np.bincount(cells, minlength=16)).pvalue > FAILURE
     low = draws & 255
     assert stats.chisquare(np.bincount(low, minlength=256)).pvalue > FAILURE
-
-
-@pytest.mark.parametrize("size", [0, 1, 3, 40_001])
-def test_sizes(size: int) -> None:
-    noise = normal(size, RandomSource.seeded(2))
-    assert noise.shape == (size,)
-    assert noise.dtype == np.int64
+    for size in (0, 1, 3, 40_001):
+        noise = normal(size, RandomSource.seeded(2))
+        assert (noise.shape, noise.dtype) == ((size,), np.int64)
