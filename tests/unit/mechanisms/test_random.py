@@ -24,6 +24,7 @@ from flower_ldp.mechanisms.random import EXP_BITS, RandomSource, exp_lower, unif
 from flower_ldp.mechanisms.signds_size import exp_scaled_at_least
 from flower_ldp.privacy import as_fraction
 from tests.extras import extra
+from tests.unit.mechanisms.sources import Scripted
 
 mpmath = extra("mpmath")
 
@@ -203,27 +204,16 @@ def test_signs_and_bytes_are_uniform() -> None:
     assert p_value(rng.random_bytes(200_000), 256) > FAILURE_RATE
 
 
-class ScriptedBytes(RandomSource):
-    """Hands out prepared bytes."""
-
-    def __init__(self, draws: list[int]) -> None:
-        super().__init__()
-        self._rest = np.array(draws, dtype="<u4").tobytes()
-
-    def random_bytes(self, n: int) -> bytes:
-        found, self._rest = self._rest[:n], self._rest[n:]
-        assert len(found) == n
-        return found
-
-
 def test_uniform_is_exact_over_all_its_draws() -> None:
     # 3 * 2^30 ends: of the 2^32 draws each end gets exactly one, 2^30 are refused. The
     # surplus is 2^30: draw x gives 3x // 4, refused where 3x mod 4 (in units of 2^30) is 0.
-    found = uniform(3 * 2**30, 4, ScriptedBytes([0, 1, 4, 5, 6, 7]))
+    draws = np.array([0, 1, 4, 5, 6, 7], dtype="<u4").tobytes()
+    found = uniform(3 * 2**30, 4, Scripted(drawn=draws))
     assert found.tolist() == [3 * 6 // 4, 0, 3 * 7 // 4, 3]
     assert uniform(1, 3, RandomSource.seeded(0)).tolist() == [0, 0, 0]
     assert uniform(5, 0, RandomSource.seeded(0)).shape == (0,)
-    assert uniform(2**32, 2, ScriptedBytes([0, 2**32 - 1])).tolist() == [0, 2**32 - 1]
+    ends = Scripted(drawn=b"\0\0\0\0\xff\xff\xff\xff")
+    assert uniform(2**32, 2, ends).tolist() == [0, 2**32 - 1]
 
 
 def test_uniform_with_an_end_for_each() -> None:

@@ -14,6 +14,7 @@ from flower_ldp.mechanisms.labels import best_size, mutual_information
 from flower_ldp.mechanisms.random import RandomSource, toss
 from tests.extras import extra
 from tests.statistical.follows import assert_follows
+from tests.unit.mechanisms.sources import Scripted
 
 mpmath = extra("mpmath")
 
@@ -126,24 +127,6 @@ def test_reports_of_one_array_are_independent() -> None:
     assert_follows([both, 100_000 - both], [flip**2, 1 - flip**2])
 
 
-class ScriptedSource(RandomSource):
-    """Hands out prepared 64-bit heads and 192-bit tails."""
-
-    def __init__(self, heads: list[int], tails: list[int]) -> None:
-        super().__init__()
-        self._heads, self._tails = heads, tails
-
-    def words(self, size: int) -> NDArray[np.uint64]:
-        assert size == len(self._heads)
-        return np.array(self._heads, dtype=np.uint64)
-
-    def bits(self, n: int) -> int:
-        if n == 256:  # the scalar sampler draws head and tail at once
-            return (self._heads.pop(0) << 192) + self._tails.pop(0)
-        assert n == 192
-        return self._tails.pop(0)
-
-
 @pytest.mark.parametrize("epsilon", [1e-6, 0.5, 7.0, 50.0, 100.0])
 def test_ties_of_the_first_64_bits_are_settled_by_the_rest(epsilon: float) -> None:
     response = BinaryResponse(epsilon)
@@ -160,23 +143,24 @@ def test_ties_of_the_first_64_bits_are_settled_by_the_rest(epsilon: float) -> No
         *([(head - 1, None, True), (0, None, True)] if head else []),
     ]
     tails = [rest for _, rest, _ in draws if rest is not None]
-    source = ScriptedSource([first for first, _, _ in draws], list(tails))
+    source = Scripted([first for first, _, _ in draws], tails)
     reports = response.randomize_array(np.zeros((len(draws), 1), dtype=np.int8), source)
     assert reports.tolist() == [[int(flip)] for _, _, flip in draws]
-    assert source._tails == []
-    for first, rest, flip in draws:
-        single = ScriptedSource([first], [rest if rest is not None else 2**192 - 1])
+    assert (source.numbers, set(source.asked)) == ([], {192})
+    for first, rest, flip in draws:  # the scalar sampler draws head and tail at once
+        single = Scripted(numbers=[(first << 192) + (2**192 - 1 if rest is None else rest)])
         assert response.randomize(1, single) == 1 - int(flip)
+        assert single.asked == [256]
 
 
 def test_each_coin_has_ties_of_its_own() -> None:
     weights = [(5 << 192) + 7, 9 << 192]
     draws = [(4, 0), (5, 0), (5, 0), (6, 0), (8, 1), (9, 1), (2**64 - 1, 1)]
-    source = ScriptedSource([head for head, _ in draws], [6, 7, 0])
+    source = Scripted([head for head, _ in draws], [6, 7, 0])
     fell = toss(weights, np.array([coin for _, coin in draws]), source)
     # two ties of the first coin: 6 < 7 and not 7 < 7; one of the second: not 0 < 0
     assert fell.tolist() == [True, True, False, False, True, False, False]
-    assert source._tails == []
+    assert (source.numbers, set(source.asked)) == ([], {192})
 
 
 class Counted(RandomSource):
