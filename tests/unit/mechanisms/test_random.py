@@ -24,20 +24,17 @@ from flower_ldp.mechanisms.random import EXP_BITS, RandomSource, exp_lower, unif
 from flower_ldp.mechanisms.signds_size import exp_scaled_at_least
 from flower_ldp.privacy import as_fraction
 from tests.extras import extra
+from tests.statistical.follows import assert_follows
 from tests.unit.mechanisms.sources import Scripted
 
 mpmath = extra("mpmath")
 
-FAILURE_RATE = 1e-6
 
-
-def p_value(observed: Iterable[int], cells: int) -> float:
-    """Return the chi-square p-value of draws that should be uniform on [0, cells)."""
-    counts = Counter(observed)
+def assert_uniform(values: Iterable[int], high: int, cells: int) -> None:
+    """Check draws from [0, high) in cells of equal length, which are as likely as each other."""
+    counts = Counter(value * cells // high for value in values)
     assert set(counts) <= set(range(cells))
-    expected = sum(counts.values()) / cells
-    statistic = sum((counts[i] - expected) ** 2 / expected for i in range(cells))
-    return float(mpmath.gammainc((cells - 1) / 2, statistic / 2, regularized=True))
+    assert_follows([counts[i] for i in range(cells)], [1 / cells] * cells)
 
 
 # Seeds and keys.
@@ -97,7 +94,7 @@ def test_numpys_global_seed_has_no_influence() -> None:
 
 FORK = """
 import os, sys
-from flower_ldp.mechanisms.random import RandomSource, uniform
+from flower_ldp.mechanisms.random import RandomSource
 
 rng = RandomSource.from_os()
 rng.random_bytes(8)  # leaves a filled buffer behind
@@ -121,9 +118,8 @@ print(len(drawn), len(set(drawn)))
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform cannot fork")
 def test_after_a_fork_every_process_draws_its_own_bytes() -> None:
     # In a process of its own: forking this one, which has threads, is a warning.
-    done = subprocess.run(
-        [sys.executable, "-c", FORK], capture_output=True, text=True, check=True, timeout=60
-    )
+    command = [sys.executable, "-c", FORK]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == ["3", "3"]
 
 
@@ -139,13 +135,11 @@ def test_a_source_cannot_be_duplicated(source: RandomSource) -> None:
         source.seed = 1  # type: ignore[attr-defined]
 
 
+sizes = st.integers(0, 40) | st.sampled_from([4095, 4096, 4097]) | st.integers(4000, 9000)
+
+
 @settings(deadline=None, derandomize=True)
-@given(
-    st.lists(
-        st.integers(0, 40) | st.sampled_from([4095, 4096, 4097]) | st.integers(4000, 9000),
-        max_size=20,
-    )
-)
+@given(st.lists(sizes, max_size=20))
 def test_drawing_in_pieces_is_drawing_at_once(pieces: list[int]) -> None:
     rng = RandomSource.seeded(5)
     drawn = b"".join(rng.random_bytes(n) for n in pieces)
@@ -181,8 +175,7 @@ def test_integers_are_uniform_one_by_one_and_in_arrays(high: int) -> None:
         assert (array.dtype, array.shape) == (np.int64, (100_000,))
         drawn.append(array.tolist())
     for values in drawn:
-        assert all(0 <= value < high for value in values)
-        assert p_value([value * cells // high for value in values], cells) > FAILURE_RATE
+        assert_uniform(values, high, cells)
 
 
 def test_a_range_of_one_is_zero_and_few_integers_are_as_many_as_asked_for() -> None:
@@ -198,10 +191,10 @@ def test_a_range_of_one_is_zero_and_few_integers_are_as_many_as_asked_for() -> N
 
 def test_signs_and_bytes_are_uniform() -> None:
     rng = RandomSource.seeded(16)
-    draws = [rng.sign() for _ in range(20_000)]
-    assert set(draws) == {-1, 1}
-    assert p_value([(sign + 1) // 2 for sign in draws], 2) > FAILURE_RATE
-    assert p_value(rng.random_bytes(200_000), 256) > FAILURE_RATE
+    signs = [rng.sign() for _ in range(20_000)]
+    assert set(signs) == {-1, 1}
+    assert_uniform([(sign + 1) // 2 for sign in signs], 2, 2)
+    assert_uniform(rng.random_bytes(200_000), 256, 256)
 
 
 def test_uniform_is_exact_over_all_its_draws() -> None:
@@ -221,12 +214,12 @@ def test_uniform_with_an_end_for_each() -> None:
     found = uniform(ends, len(ends), RandomSource.seeded(3)).reshape(-1, 4)
     assert (found[:, 0] == 0).all()
     for column, end in zip(found.T[1:].tolist(), (2, 3, 2**31), strict=True):
-        cells = min(end, 100)
-        assert p_value([value * cells // end for value in column], cells) > FAILURE_RATE
+        assert_uniform(column, end, min(end, 100))
 
 
 EPSILONS = [1e-6, 1e-3, 0.1, 0.15, 0.5, math.log(2), 1.0, 2.0, 7.3, 10.0, 33.3, 64.0, 99.9, 100.0]
 DIGITS = 800
+any_integer = st.integers(-(10**40), 10**40)
 
 
 def power(epsilon: float) -> mpmath.mpf:
@@ -271,11 +264,7 @@ def test_lower_bound_holds_for_any_epsilon(epsilon: float, bits: int) -> None:
 
 
 @settings(deadline=None, derandomize=True, max_examples=120)
-@given(
-    st.sampled_from(EPSILONS),
-    st.integers(-(10**40), 10**40),
-    st.integers(-(10**40), 10**40),
-)
+@given(st.sampled_from(EPSILONS), any_integer, any_integer)
 def test_comparison_of_any_integers(epsilon: float, a: int, b: int) -> None:
     with mpmath.workdps(DIGITS):
         assert exp_scaled_at_least(epsilon, a, b) == bool(a * power(epsilon) >= b)

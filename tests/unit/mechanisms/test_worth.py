@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
 from flower_ldp.mechanisms import Codeword, CodewordReport, Gaussian, RandomSource, SignDS
-from flower_ldp.mechanisms.base import (
-    NullDistribution,
-    cosine_of,
-    run_cosine,
-    signal_of,
-)
+from flower_ldp.mechanisms.base import NullDistribution, cosine_of, run_cosine, signal_of
+from flower_ldp.mechanisms.signds import sum_of_signs
 
 
 def moments(vectors: np.ndarray, others: np.ndarray) -> tuple[float, float, float]:
@@ -31,11 +28,8 @@ def test_the_law_of_uniform_codewords(dimension: int, favoured: int) -> None:
     plan = mechanism.plan(dimension)
     codes = []
     for rotation in range(3):
-        named = [
-            CodewordReport(plan.order, rotation, row, sign)
-            for row in range(plan.order)
-            for sign in (1, -1)
-        ]
+        rows = itertools.product(range(plan.order), (1, -1))
+        named = [CodewordReport(plan.order, rotation, *one) for one in rows]
         codes.append(np.array([mechanism.total([one], dimension) for one in named]))
     for one, other in itertools.product(codes, codes):
         square, mean, product = moments(one, other)
@@ -60,34 +54,27 @@ def test_the_law_of_uniform_selections(dimension: int, dim_out: int) -> None:
 
 def test_the_law_of_noise_alone() -> None:
     mechanism, dimension, reports = Gaussian(2.0, 1e-6), 20_000, 10
-    source = RandomSource.seeded(3)
-    total = np.zeros(dimension)
-    for _ in range(reports):
-        total += mechanism.randomize(np.zeros(dimension), source)
+    zeros, source = np.zeros(dimension), RandomSource.seeded(3)
+    total = sum(mechanism.randomize(zeros, source).astype(float) for _ in range(reports))
     law = mechanism.plan(dimension).null_distribution
     assert law.deviation(reports) == pytest.approx(math.sqrt(2 / dimension), rel=0.06)
     assert abs(law.signal(float(total @ total), reports)) < 5 * law.deviation(reports)
 
 
-@pytest.mark.parametrize("mechanism", [Codeword(8.0), SignDS(8.0), Gaussian(8.0, 1e-6, 1e-9)])
-def test_of_clients_that_agree_the_sum_shows_the_signal_that_is_predicted(
-    mechanism: Codeword | SignDS | Gaussian,
-) -> None:
+@pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.SmallTopSetWarning")
+@pytest.mark.parametrize(
+    ("mechanism", "add"),
+    [
+        (Codeword(8.0), lambda drawn: Codeword(8.0).total(drawn, 300)),
+        (SignDS(8.0), lambda drawn: sum_of_signs(drawn, 300).astype(float)),
+        (Gaussian(8.0, 1e-6, 1e-9), lambda drawn: np.sum(drawn, axis=0, dtype=float)),
+    ],
+)
+def test_of_clients_that_agree_the_sum_shows_the_signal(mechanism: Any, add: Any) -> None:
     dimension, reports = 300, 60
     update = np.random.default_rng(1).normal(size=dimension)
-    source = RandomSource.seeded(2)
-    quietly = {"quiet": True} if isinstance(mechanism, SignDS) else {}
-    plan = mechanism.plan(dimension, **quietly)
-    drawn = [mechanism.randomize(update, source) for _ in range(reports)]
-    if isinstance(mechanism, Codeword):
-        total = mechanism.total(drawn, dimension)  # type: ignore[arg-type]
-    else:
-        total = np.zeros(dimension)
-        for one in drawn:
-            if isinstance(mechanism, SignDS):
-                total[one.indices.astype(np.int64)] += one.sign  # type: ignore[union-attr]
-            else:
-                total += one  # type: ignore[arg-type]
+    source, plan = RandomSource.seeded(2), mechanism.plan(dimension)
+    total = add([mechanism.randomize(update, source) for _ in range(reports)])
     signal = plan.null_distribution.signal(float(total @ total), reports)
     expected = reports * plan.efficiency / dimension
     assert signal == pytest.approx(expected, abs=0.45 * expected + 4 * 0.082)
@@ -101,7 +88,4 @@ def test_signals_and_cosines_are_each_others_inverse() -> None:
     plan = Codeword(8.0).plan(2_010)
     assert run_cosine(plan, 0) == 0.0
     assert run_cosine(plan, 1_000) == pytest.approx(0.888, abs=1e-3)
-
-
-def test_one_report_has_no_deviation() -> None:
     assert NullDistribution(2.0, 1.0).deviation(1) == 0.0
