@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +18,8 @@ from flower_ldp.mechanisms.base import run_cosine
 from flower_ldp.mechanisms.hadamard import draw, favoured_of, signs
 from tests.statistical.follows import assert_follows
 
-SMALL = [
-    Codeword(1.5, 1, 2, 3),
-    Codeword(0.3, 2, 1, 9),
-    Codeword(6.0, 3, 3, 2**63 - 1),
-    Codeword(2.0, 3, 2, 5, blocks=2),
-]
+SMALL = [Codeword(1.5, 1, 2, 3), Codeword(0.3, 2, 1, 9), Codeword(6.0, 3, 3, 2**63 - 1)]
+SMALL.append(Codeword(2.0, 3, 2, 5, blocks=2))
 # The largest entry is a power of two: products stay exact, and ties are those of the integers.
 UPDATES = [
     (0, 0, 0, 0),
@@ -36,52 +33,55 @@ UPDATES = [
 
 
 def named(mechanism: Codeword, order: int) -> list[CodewordReport]:
-    return [
-        CodewordReport(order, *parts)
-        for parts in itertools.product(range(mechanism.rotations), range(order), (1, -1))
-    ]
+    parts = itertools.product(range(mechanism.rotations), range(order), (1, -1))
+    return [CodewordReport(order, *one) for one in parts]
 
 
-def law(mechanism: Codeword, update: tuple[int, ...], order: int) -> dict[CodewordReport, Fraction]:
+@cache
+def dense() -> np.ndarray:
+    """Hadamard's matrix of order 2048, by its definition."""
+    places = np.arange(2048)
+    parity = np.array([bin(number).count("1") & 1 for number in range(2048)])
+    return 1.0 - 2.0 * parity[places[:, None] & places]
+
+
+def written_out(mechanism: Codeword, dimension: int) -> np.ndarray:
+    """Return all codewords of all codes: row i of block b, over the entries of the block."""
+    blocks, size = mechanism.blocks, math.ceil(dimension / mechanism.blocks)
+    rows = next(2**i for i in range(12) if 2**i >= size)
+    matrix = np.zeros((mechanism.rotations, blocks * rows, dimension))
+    for code in range(mechanism.rotations):
+        flips = signs(mechanism.seed, code, blocks * rows).reshape(blocks, rows)
+        for block in range(blocks):
+            mine = slice(block * size, min((block + 1) * size, dimension))
+            many = mine.stop - mine.start
+            part = dense()[:rows, :many] * flips[block, :many]
+            matrix[code, block * rows : (block + 1) * rows, mine] = part
+    return matrix
+
+
+def law(mechanism: Codeword, update: tuple[int, ...]) -> dict[CodewordReport, Fraction]:
     """The law by its definition: a sort for each code and offset, in integers."""
-    size, many = mechanism.favoured, 2 * order
+    products = written_out(mechanism, len(update)) @ np.array(update)
+    size, many = mechanism.favoured, 2 * products.shape[1]
     power = Fraction(math.exp(mechanism.epsilon))
-    below = size * power + many - size
+    below = (size * power + many - size) * many * mechanism.rotations
     found: Counter[CodewordReport] = Counter()
-    # Both dimensions of these tests, 3 and 4, are cut to parts of order // blocks entries.
-    filled = [*update, *[0] * (order - len(update))]
-    rows = order // mechanism.blocks
-    for rotation in range(mechanism.rotations):
-        flips = signs(mechanism.seed, rotation, order).tolist()
-        words = [
-            (
-                row,
-                sign,
-                sum(
-                    sign * (-1) ** (row % rows & j % rows).bit_count() * flips[j] * filled[j]
-                    for j in range(order)
-                    if j // rows == row // rows
-                ),
-            )
-            for row in range(order)
-            for sign in (1, -1)
-        ]
-        for offset in range(many):
-            ranked = sorted(range(many), key=lambda i: (-words[i][2], (i - offset) % many))
-            for place, i in enumerate(ranked):
-                weight = (power if place < size else 1) / below / many / mechanism.rotations
-                found[CodewordReport(order, rotation, words[i][0], words[i][1])] += weight
+    for rotation, offset in itertools.product(range(mechanism.rotations), range(many)):
+        both = [sign * product for product in products[rotation] for sign in (1, -1)]
+        ranked = sorted(range(many), key=lambda i: (-both[i], (i - offset) % many))
+        for place, i in enumerate(ranked):
+            report = CodewordReport(many // 2, rotation, i // 2, 1 - 2 * (i % 2))
+            found[report] += (power if place < size else 1) / below
     return found
 
 
 @pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("mechanism", SMALL, ids=repr)
 @pytest.mark.parametrize("dimension", [3, 4])
-def test_log_prob_is_the_definition(
-    mechanism: Codeword, update: tuple[int, ...], dimension: int
-) -> None:
+def test_log_prob_is_the_definition(mechanism: Codeword, update: Any, dimension: int) -> None:
     update = update[:dimension]
-    wanted = law(mechanism, update, 4)
+    wanted = law(mechanism, update)
     for report in named(mechanism, 4):
         found = mechanism.log_prob(report, np.array(update, dtype=np.float64))
         assert math.isclose(found, math.log(wanted[report]), rel_tol=1e-12)
@@ -101,14 +101,8 @@ def test_reports_follow_the_law(update: tuple[int, ...]) -> None:
 def test_exactly_so_many_are_favoured(offset: int) -> None:
     # Equal in real numbers, a last digit apart in doubles; and a zero that came out as none.
     parted = [1.0, np.nextafter(1.0, 2.0), -1.0, np.nextafter(-1.0, 0.0), 0.0, 5e-324, -0.0]
-    some = (
-        [0.0] * 4,
-        [1, 0, 0, -1],
-        [1, 1, -1, 1],
-        [2, 1, 3, -4],
-        [0, 0, 0, 5],
-        [*parted, -5e-324],
-    )
+    parted.append(-5e-324)
+    some = ([0.0] * 4, [1, 0, 0, -1], [1, 1, -1, 1], [2, 1, 3, -4], [0, 0, 0, 5], parted)
     for products in some:
         both = np.array([s * p for p in products for s in (1, -1)])
         for size in range(1, len(products) + 1):
@@ -194,14 +188,6 @@ def test_whatever_numpy_was_told_the_law_of_a_value_is_that_of_its_numbers(value
     assert np.array_equal(np.asarray(value), before)
 
 
-@cache
-def dense() -> np.ndarray:
-    """Hadamard's matrix of order 2048, by its definition."""
-    places = np.arange(2048)
-    parity = np.array([bin(number).count("1") & 1 for number in range(2048)])
-    return 1.0 - 2.0 * parity[places[:, None] & places]
-
-
 BLOCKS = [(2_010, 1), (2_010, 10), (2_010, 7), (330, 330), (331, 31)]
 
 
@@ -217,8 +203,7 @@ def test_at_production_size_the_favoured_are_the_nearest_of_all_blocks(
 ) -> None:
     favoured = 13 if blocks == 1 else 5
     mechanism, rng = Codeword(8.0, favoured, 4, 5, blocks), np.random.default_rng(3)
-    size = math.ceil(dimension / blocks)
-    rows = next(2**i for i in range(12) if 2**i >= size)
+    size, codes = math.ceil(dimension / blocks), written_out(mechanism, dimension)
     at = np.arange(dimension)
     update = {
         "one block": np.where(at // size == blocks // 2, rng.normal(size=dimension), 0.0),
@@ -229,28 +214,20 @@ def test_at_production_size_the_favoured_are_the_nearest_of_all_blocks(
         "powers": 2.0 ** -np.minimum(at, 1074),
         "float16": rng.normal(size=dimension).astype(np.float16),
     }[kind]
-    assert mechanism.plan(dimension).order == blocks * rows
-    # All codewords of all codes, written out: row i of block b, over the entries of the block.
-    matrix = np.zeros((4, blocks * rows, dimension))
-    for code in range(4):
-        flips = signs(5, code, blocks * rows).reshape(blocks, rows)
-        for block in range(blocks):
-            mine = at[at // size == block]
-            part = dense()[:rows, : len(mine)] * flips[block, : len(mine)]
-            matrix[code, block * rows : (block + 1) * rows, mine[0] : mine[-1] + 1] = part
+    order = mechanism.plan(dimension).order
+    assert codes.shape[1] == order
     source, hits = RandomSource.seeded(11), 0
     exact = update.astype(np.float64)
-    by_code = matrix @ (exact / np.abs(exact).max())
+    by_code = codes @ (exact / np.abs(exact).max())
     for _ in range(100):
         report = mechanism.randomize(update, source)
         products = by_code[report.rotation]
         # Ties and roundings at the edge count as favoured: the share can only be larger.
         reach = np.sort(np.abs(products))[-favoured] - 1e-9 * np.abs(products).max()
         hits += report.sign * products[report.row] >= reach
-        word = mechanism.total([report], dimension) * math.sqrt(rows)
-        np.testing.assert_allclose(word, report.sign * matrix[report.rotation, report.row])
-    many = 2 * blocks * rows
-    expected = favoured * math.exp(8) / (favoured * math.exp(8) + many - favoured)
+        word = mechanism.total([report], dimension) * math.sqrt(order / blocks)
+        np.testing.assert_allclose(word, report.sign * codes[report.rotation, report.row])
+    expected = favoured * math.exp(8) / (favoured * math.exp(8) + 2 * order - favoured)
     assert hits >= 100 * expected - 5 * math.sqrt(100 * expected * (1 - expected)) - 1
     if blocks == 1 and kind not in ("last entry", "equal"):
         assert hits < 100  # one in ten is none of them
@@ -330,9 +307,7 @@ def test_what_leans_to_long_blocks_or_few_codes_never_averages_out() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "least"), [(8.0, 7.2), (4.0, 2.2), (2.0, 0.6)])
-def test_the_chosen_size_is_worth_what_is_known_to_be_possible(
-    epsilon: float, least: float
-) -> None:
+def test_the_chosen_size_is_worth_what_is_known(epsilon: float, least: float) -> None:
     plan, sized = Codeword(epsilon).plan(2_010), Codeword(epsilon).sized(2_010)
     assert sized.plan(2_010) == plan
     assert sized.favoured == plan.favoured > 0
