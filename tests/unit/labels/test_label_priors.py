@@ -43,19 +43,16 @@ def test_priors_are_the_likeliest(counts: list[int]) -> None:
         p = np.exp(logits - logits.max())
         return -float(np.array(counts) @ np.log((p / p.sum()) @ law))
 
-    best = min(
-        optimize.minimize(loss, start).fun for start in np.vstack([np.zeros(4), 3 * np.eye(4)])
-    )
+    starts = np.vstack([np.zeros(4), 3 * np.eye(4)])
+    best = min(optimize.minimize(loss, start).fun for start in starts)
     assert -np.array(counts) @ np.log(found @ law) == pytest.approx(best, abs=1e-4)
     assert found.sum() == pytest.approx(1.0)
 
 
 def test_every_step_raises_the_likelihood() -> None:
     counts, law = np.array([[80, 5, 10, 5], [3, 0, 1, 0]]), RESPONSE.transition()
-    fits = [
-        (counts * np.log(priors_from_counts(counts, law, steps=steps) @ law)).sum(axis=1)
-        for steps in range(1, 40)
-    ]
+    found = np.array([priors_from_counts(counts, law, steps=steps) for steps in range(1, 40)])
+    fits = (counts * np.log(found @ law)).sum(axis=2)
     assert (np.diff(fits, axis=0) >= -1e-12).all()
 
 
@@ -134,9 +131,7 @@ def test_nearest_centers_and_federated_means() -> None:
 # Neighbours.
 
 
-def test_the_nearest_examples_are_those_of_all_distances(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_nearest_are_those_of_all_distances(monkeypatch: pytest.MonkeyPatch) -> None:
     # Several parts, the last not full.
     monkeypatch.setattr("flower_ldp.labels.clusters._AT_A_TIME", 16 * 50)
     points = np.random.default_rng(1).normal(size=(50, 3))
@@ -183,9 +178,7 @@ def test_reports_of_neighbours_find_labels_that_one_report_hides() -> None:
 
 @pytest.mark.parametrize("offset", [0.0, 1e4, -1e6, 1e9])
 @pytest.mark.parametrize("scale", [1.0, 1e-25, 1e25, 1e150])
-def test_neither_where_features_begin_nor_their_unit_changes_who_is_near(
-    offset: float, scale: float
-) -> None:
+def test_neither_origin_nor_unit_changes_who_is_near(offset: float, scale: float) -> None:
     """Years, coordinates and pixels are far from zero, and a square of single precision is not."""
     points = np.random.default_rng(1).normal(size=(60, 3)).round(3)
     moved_there = (points + offset) * scale
@@ -236,61 +229,46 @@ def test_central_histograms_are_noisy_counts_and_give_priors() -> None:
 
 
 ONES, POINTS, NONE = np.ones((2, 3)), np.zeros((4, 2)), np.zeros(0, int)
+NO_COUNTS = [[1, 2], [[1.0, 2.0]], [[1, -2]]]
+NO_LAWS = [np.eye(3), np.ones((2, 2)), [[2.0, -1.0], [0.0, 1.0]]]
+IMPOSSIBLE = [[0.0, 0.0], [1.0, -0.1], [1.0, math.nan]]
+NO_LIKELIHOODS = [np.zeros((2, 3)), np.ones(2), np.full((2, 3), np.nan)]
+NO_NEIGHBOURS = [[[1], [2]], [[1], [-1]], [[1]], [[1.0], [0.0]]]
 
 
 @pytest.mark.parametrize(
     ("call", "values", "text"),
     [
-        (group_counts, ([4], [0], 3, 4), "reports must be"),
-        (group_counts, ([-1], [0], 3, 4), "reports must be"),
-        (group_counts, ([0.0], [0], 3, 4), "reports must be"),
+        *((group_counts, ([bad], [0], 3, 4), "reports must be") for bad in (4, -1, 0.0)),
         (group_counts, ([0], [3], 3, 4), "groups must be"),
         (group_counts, ([0, 1], [0], 3, 4), "must be"),
-        (priors_from_counts, ([1, 2], np.eye(2)), "counts must be"),
-        (priors_from_counts, ([[1.0, 2.0]], np.eye(2)), "counts must be"),
-        (priors_from_counts, ([[1, -2]], np.eye(2)), "counts must be"),
-        (priors_from_counts, ([[1, 2]], np.eye(3)), "must be"),
-        (priors_from_counts, ([[1, 2]], np.ones((2, 2))), "must be"),
-        (priors_from_counts, ([[1, 2]], [[2.0, -1.0], [0.0, 1.0]]), "must be"),
+        *((priors_from_counts, (bad, np.eye(2)), "counts must be") for bad in NO_COUNTS),
+        *((priors_from_counts, ([[1, 2]], bad), "must be") for bad in NO_LAWS),
         (partial(priors_from_counts, steps=0), ([[1, 2]], np.eye(2)), "steps must be"),
         (partial(priors_from_counts, smoothing=-1.0), ([[1, 2]], np.eye(2)), "smoothing must be"),
         (partial(priors_from_counts, smoothing=math.nan), ([[1, 2]], np.eye(2)), "smoothing must"),
         (priors_from_likelihoods, ([0.5, 0.5], [0, 0], 2), "likelihood must"),
         (priors_from_likelihoods, (ONES, [0], 2), "a row for each of groups"),
         (priors_from_likelihoods, (np.ones((0, 2)), NONE, 2), "must"),
-        (priors_from_likelihoods, ([[0.0, 0.0]], [0], 2), "likelihood must"),
-        (priors_from_likelihoods, ([[1.0, -0.1]], [0], 2), "likelihood must"),
-        (priors_from_likelihoods, ([[1.0, math.nan]], [0], 2), "likelihood must"),
-        (priors_from_likelihoods, ([[1.0, 1.0]], [2], 2), "groups must"),
-        (priors_from_likelihoods, ([[1.0, 1.0]], [0.0], 2), "groups must"),
+        *((priors_from_likelihoods, ([bad], [0], 2), "likelihood must") for bad in IMPOSSIBLE),
+        *((priors_from_likelihoods, ([[1.0, 1.0]], [bad], 2), "groups must") for bad in (2, 0.0)),
         (partial(priors_from_likelihoods, steps=0), ([[1.0, 1.0]], [0], 2), "steps must be"),
         (posterior, ([[0.5, 0.5]], [0.5, 0.5, 0.0]), "prior must"),
         (posterior, ([0.5, 0.5], [0.5, 0.5]), "likelihood must"),
-        (posterior, ([[0.5, -0.5]], [0.5, 0.5]), "likelihood must"),
+        *((posterior, ([bad], [0.5, 0.5]), "likelihood must") for bad in IMPOSSIBLE),
         (posterior, ([[0.5, 0.5]], [math.nan, 0.5]), "prior must"),
-        (posterior, ([[0.0, 0.0]], [0.5, 0.5]), "likelihood must"),
-        (nearest, (POINTS[0], POINTS), "features must be a matrix"),
-        (nearest, (POINTS * np.nan, POINTS), "features must be a matrix"),
+        *((nearest, (bad, POINTS), "features must") for bad in (POINTS[0], POINTS * np.nan)),
         (nearest, (POINTS, POINTS[:, :1]), "centers must have shape"),
         # Single precision does not hold these.
         (cluster_sums, (np.full((4, 2), 1e39), np.zeros((1, 2))), "finite"),
-        (nearest_examples, (np.zeros(4), 1), "features must"),
-        (nearest_examples, (np.full((4, 2), np.nan), 1), "features must"),
-        (nearest_examples, (np.full((4, 2), np.inf), 1), "features must"),
-        (nearest_examples, (POINTS, 0), "count must"),
-        (nearest_examples, (POINTS, 4), "count must"),
-        (priors_from_neighbours, (np.zeros((2, 3)), [[1], [0]]), "likelihood"),
-        (priors_from_neighbours, (np.ones(2), [[1], [0]]), "likelihood"),
-        (priors_from_neighbours, (np.full((2, 3), np.nan), [[1], [0]]), "likelihood"),
-        (priors_from_neighbours, (ONES, [[1], [2]]), "neighbours"),
-        (priors_from_neighbours, (ONES, [[1], [-1]]), "neighbours"),
-        (priors_from_neighbours, (ONES, [[1]]), "neighbours"),
-        (priors_from_neighbours, (ONES, [[1.0], [0.0]]), "neighbours"),
+        *((nearest_examples, (POINTS + bad, 1), "features must") for bad in (np.nan, np.inf)),
+        (nearest_examples, (POINTS[0], 1), "features must"),
+        *((nearest_examples, (POINTS, bad), "count must") for bad in (0, 4)),
+        *((priors_from_neighbours, (bad, [[1], [0]]), "likelihood") for bad in NO_LIKELIHOODS),
+        *((priors_from_neighbours, (ONES, bad), "neighbours") for bad in NO_NEIGHBOURS),
         (partial(priors_from_neighbours, steps=0), (ONES, [[1], [0]]), "steps"),
-        (CentralHistograms, (0.0, 1, 2), "epsilon must be"),
-        (CentralHistograms, (61.0, 1, 2), "epsilon must be"),
-        (CentralHistograms, (1.0, 0, 2), "must be"),
-        (CentralHistograms, (1.0, 1, 1.5), "must be"),
+        *((CentralHistograms, (bad, 1, 2), "epsilon must be") for bad in (0.0, 61.0)),
+        *((CentralHistograms, (1.0, *bad), "must be") for bad in ((0, 2), (1, 1.5))),
     ],
 )
 def test_what_is_wrong_is_named(

@@ -50,8 +50,7 @@ BINARY, KARY, SUBSET = BinaryResponse(1.0), KaryResponse(1.0, 3), SubsetSelectio
 PRIOR, UNARY, CODE = RRWithPrior(1.0, 3), UnaryEncoding(1.0, 3), CodebookEmbedding(1.0, 3)
 CODEBOOK, CODEWORD, SIGNDS = CodebookResponse(CODES, 1.0), Codeword(1.0), SignDS(1.0, 0.2)
 GAUSSIAN, LAPLACE, MAGRR, SUBSPACE = Gaussian(1.0, 1e-5), Laplace(1.0, 3), MagRR(1.0), Subspace(4)
-BOUNDED, MEAN = BoundedMean(1.0, 0.0, 1.0), ExampleMean(1.0, 3)
-COUNTS, PLAN = ExampleCounts(1.0, (0.0, 1.0)), LaplacePlan(1.0)
+MEAN, COUNTS, PLAN = ExampleMean(1.0, 3), ExampleCounts(1.0, (0.0, 1.0)), LaplacePlan(1.0)
 RNG = RandomSource.seeded(0)
 UPDATE, ONES, OF_THREE = np.arange(5.0), np.ones(3), SignDS(1.0, 0.2, dim_out=3)
 NO_BOUNDS = [(1.0, 1.0), (2.0, 1.0), (-1.7e308, 1.7e308), (0.0, math.inf), (math.nan, 1.0)]
@@ -64,68 +63,62 @@ SETS = [([1, 2], 1), ([1, 1, 2], 1), ([1, 2, 5], 1), ([-1, 1, 2], 1), ([1, 2, 3]
 NO_SETS = [Selection(np.array(indices), sign) for indices, sign in SETS]
 
 
+def number(text: str) -> float:
+    """Return an end of an interval as it is written: 2^31 is a power."""
+    base, _, power = text.partition("^")
+    return int(base) ** int(power) if power else float(text)
+
+
+def outside(interval: str, kind: type) -> list[float]:
+    """Return the values nearest to an interval that are not in it; none beyond infinity."""
+    low, high = map(number, interval[1:-1].split(", "))
+    if kind is int:
+        ends = [low - (interval[0] == "["), high + (interval[-1] == "]")]
+        return [int(end) for end in ends if end < math.inf]
+    below = math.nextafter(low, -math.inf) if interval[0] == "[" else low
+    return [below, math.nextafter(high, math.inf) if interval[-1] == "]" else high]
+
+
 @pytest.mark.parametrize(
-    ("mechanism", "name", "interval", "values"),
+    ("mechanism", "intervals"),
     [
-        (BINARY, "epsilon", "(0, 100]", [0.0, math.nextafter(100, 101), math.inf]),
-        (KARY, "epsilon", "(0, 100]", [0.0, 100.1]),
-        (KARY, "categories", "[2, 2^31]", [1, 2**31 + 1, 3.0]),
-        (SUBSET, "epsilon", "(0, 100]", [0.0, 100.1]),
-        (SUBSET, "categories", "[2, 62]", [1, 63, 3.0]),
-        (SUBSET, "size", "[0, 3)", [-1, 3, 2.0, True, None]),
-        (PRIOR, "epsilon", "(0, 100]", [0.0, 100.1]),
-        (PRIOR, "categories", "[2, 2^20]", [1, 2**20 + 1]),
-        (UNARY, "epsilon", "[0, 100]", [-1e-9, 100.1]),
-        (UNARY, "bits", "[1, 1048576]", [0, 2**20 + 1, 4.0]),
-        (CODE, "epsilon", "(0, 100]", [0.0, 100.1]),
-        (CODE, "codes", "[2, 65536]", [1, 2**16 + 1]),
-        (CODEBOOK, "epsilon", "(0, 100]", [0.0, 100.1]),
-        (CODEBOOK, "rows", "[1, inf)", [0]),
-        (CODEWORD, "epsilon", "[1e-12, 100]", [1e-13, 0.0, 100.1]),
-        (CODEWORD, "favoured", "[0, 2^24]", [-1, 2**24 + 1]),
-        (CODEWORD, "rotations", "[1, 4096]", [0, 4097]),
-        (CODEWORD, "seed", "[0, 2^63)", [-1, 2**63]),
-        (CODEWORD, "blocks", "[1, 65536]", [0, 65_537, 2.0]),
-        (SIGNDS, "epsilon", "(0, 100]", [0.0, 100.1]),
-        (SIGNDS, "k", "(0, 0.25]", [0.0, 0.2501]),
-        (SIGNDS, "threshold_ratio", "[0.5, 1]", [0.49, 1.01]),
-        (SIGNDS, "dim_out", "[0, 4096]", [-1, 4097, 2.5]),
-        (GAUSSIAN, "epsilon", "[0.001, 100]", [0.0, 9e-4, 100.1]),
-        (GAUSSIAN, "delta", "[1e-18, 0.5]", [0.0, 9e-19, 0.6]),
-        (GAUSSIAN, "clip_norm", "[1e-30, 1e+30]", [0.0, 9e-31, 1.1e30]),
-        (LAPLACE, "epsilon", "[1e-6, 1e6]", [0.0, 9e-7, 2e6]),
-        (LAPLACE, "classes", "[2, 2^20]", [1, 2**20 + 1]),
-        (LAPLACE, "rows", "[1, inf)", [0]),
-        (LAPLACE, "grid_bits", "[0, 40]", [-1, 41]),
-        (MAGRR, "epsilon", "(0, 100]", [0.0, 100.1]),
-        (MAGRR, "initial_estimate", "[1e-30, 1e+30]", [9.9e-31, 1.1e30]),
-        (MAGRR, "significance", "[0, inf)", [-0.1, math.inf]),
-        (MAGRR, "regrow_after", "[0, inf)", [-1]),
-        (SUBSPACE, "dimension", "[1, 4194304]", [0, 2**22 + 1, 2.0]),
-        (SUBSPACE, "seed", "[0, 2^63)", [-1, 2**63, "1"]),
-        (BOUNDED, "epsilon", "[1e-6, 1e6]", [0.0]),
-        (BOUNDED, "grid_bits", "[0, 40]", [-1, 41]),
-        (MEAN, "epsilon", "[1e-6, 1e6]", [0.0]),
-        (MEAN, "examples", "[1, 10^12]", [0, 1.5]),
-        (MEAN, "steps", "[1, 2^20]", [0, 2**20 + 1]),
-        (COUNTS, "epsilon", "[1e-6, 1e6]", [0.0]),
-        (COUNTS, "steps", "[1, 2^16]", [0, 2**16 + 1, 2.0]),
-        (PLAN, "epsilon", "(0, inf)", [0.0, math.inf]),
+        (BINARY, {"epsilon": "(0, 100]"}),
+        (KARY, {"epsilon": "(0, 100]", "categories": "[2, 2^31]"}),
+        (SUBSET, {"epsilon": "(0, 100]", "categories": "[2, 62]", "size": "[0, 3)"}),
+        (PRIOR, {"epsilon": "(0, 100]", "categories": "[2, 2^20]"}),
+        (UNARY, {"epsilon": "[0, 100]", "bits": "[1, 1048576]"}),
+        (CODE, {"epsilon": "(0, 100]", "codes": "[2, 65536]"}),
+        (CODEBOOK, {"epsilon": "(0, 100]", "rows": "[1, inf)"}),
+        (CODEWORD, {"epsilon": "[1e-12, 100]", "favoured": "[0, 2^24]", "seed": "[0, 2^63)"}),
+        (CODEWORD, {"rotations": "[1, 4096]", "blocks": "[1, 65536]"}),
+        (SIGNDS, {"epsilon": "(0, 100]", "k": "(0, 0.25]"}),
+        (SIGNDS, {"threshold_ratio": "[0.5, 1]", "dim_out": "[0, 4096]"}),
+        (GAUSSIAN, {"epsilon": "[0.001, 100]", "delta": "[1e-18, 0.5]"}),
+        (GAUSSIAN, {"clip_norm": "[1e-30, 1e+30]"}),
+        (LAPLACE, {"epsilon": "[1e-6, 1e6]", "classes": "[2, 2^20]", "rows": "[1, inf)"}),
+        (Laplace(1.0, 3, 1, 1), {"grid_bits": "[0, 40]"}),
+        (MAGRR, {"epsilon": "(0, 100]", "initial_estimate": "[1e-30, 1e+30]"}),
+        (MAGRR, {"significance": "[0, inf)", "regrow_after": "[0, inf)"}),
+        (SUBSPACE, {"dimension": "[1, 4194304]", "seed": "[0, 2^63)"}),
+        (BoundedMean(1.0, 0.0, 1.0, 1), {"epsilon": "[1e-6, 1e6]", "grid_bits": "[0, 40]"}),
+        (MEAN, {"epsilon": "[1e-6, 1e6]", "examples": "[1, 10^12]", "steps": "[1, 2^20]"}),
+        (COUNTS, {"epsilon": "[1e-6, 1e6]", "steps": "[1, 2^16]"}),
+        (PLAN, {"epsilon": "(0, inf)"}),
     ],
 )
-def test_parameters_end_where_their_intervals_do(
-    mechanism: Any, name: str, interval: str, values: list[object]
-) -> None:
-    for value in values:
-        text = f"{re.escape(interval)}, got {re.escape(repr(value))}"
-        with pytest.raises(ValueError, match=f"^{name} must be (an integer )?in {text}$"):
-            replace(mechanism, **{name: value})
+def test_parameters_end_where_their_intervals_do(mechanism: Any, intervals: dict[str, str]) -> None:
+    for name, interval in intervals.items():
+        for value in outside(interval, type(getattr(mechanism, name))):
+            text = f"{re.escape(interval)}, got {re.escape(repr(value))}"
+            with pytest.raises(ValueError, match=f"^{name} must be (an integer )?in {text}$"):
+                replace(mechanism, **{name: value})
 
 
 @pytest.mark.parametrize(
     ("call", "values", "text"),
     [
         (BinaryResponse, (math.nan,), "epsilon must be in"),
+        *((SubsetSelection, (1.0, 9, bad), "size must be an int") for bad in (2.0, True, None)),
         (CodebookResponse, (CODES[:1], 1.0), "at least 2 rows"),
         (CodebookResponse, (CODES[[0, 0]], 1.0), "all different"),
         (CodebookResponse, (CODES * 2, 1.0), "add up"),
