@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from itertools import cycle, islice, repeat
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,34 +165,28 @@ def law_of_ones(epsilon: float, yes: int, no: int) -> NDArray[np.float64]:
     return np.convolve(binomial(yes, 1 - flip), binomial(no, flip))
 
 
-def fate(
-    rule: MagRR, rounds: Iterable[tuple[int, int]], *, fair: int = 0
-) -> tuple[float, float, float]:
+def fate(rule: MagRR, rounds: Iterable[tuple[int, int]], fair: int = 0) -> list[float]:
     """Return P(acts on yes), P(acts on no) and the mean rounds until then, of one question.
 
     ``rounds`` are true yeses and noes of each round, without end or cut off; ``fair`` more
     clients answer with a fair coin.
     """
-    open_, total, asked = np.ones(1), 0, 0
-    first, yes, no, mean = 0, 0.0, 0.0, 0.0  # open_[i] is the chance of first + i ones
-    largest = 0
-    coin = law_of_ones(1e-300, fair, 0)
+    open_, first, total, asked, largest = np.ones(1), 0, 0, 0, 0  # open_[i]: first + i ones
+    yes, no, mean, coin = 0.0, 0.0, 0.0, law_of_ones(1e-300, fair, 0)
     for true_yes, true_no in rounds:
-        if true_yes + true_no + fair:
+        if replies := true_yes + true_no + fair:
             fresh = np.convolve(law_of_ones(rule.epsilon, true_yes, true_no), coin)
             open_ = np.convolve(open_, fresh)
-            total, asked = total + true_yes + true_no + fair, asked + 1
-            largest = max(largest, true_yes + true_no + fair)
+            total, asked, largest = total + replies, asked + 1, max(largest, replies)
         answers = [rule.majority(first + i, total, largest) for i in range(len(open_))]
-        decided = np.array([answer is not None for answer in answers])
-        yes += float(open_[[answer == 1 for answer in answers]].sum())
-        no += float(open_[[answer == 0 for answer in answers]].sum())
-        mean += asked * float(open_[decided].sum())
-        kept = np.flatnonzero(~decided)
+        says_yes, says_no = (np.array([one == answer for one in answers]) for answer in (1, 0))
+        yes, no = yes + float(open_[says_yes].sum()), no + float(open_[says_no].sum())
+        mean += asked * float(open_[says_yes | says_no].sum())
+        kept = np.flatnonzero(~(says_yes | says_no))
         if len(kept) == 0 or open_[kept].sum() < 1e-7:
             break
         first, open_ = first + int(kept[0]), open_[kept]  # undecided counts stand together
-    return yes, no, mean
+    return [yes, no, mean]
 
 
 def promised(rule: MagRR, share: float) -> float:
@@ -229,7 +224,7 @@ def test_a_false_answer_is_as_rare_as_promised(epsilon: float, yes: int) -> None
         assert false == pytest.approx(0.5, abs=1e-6)
     if epsilon == 1.0:  # the other way round it is the same test
         turned = fate(rule, repeat((N - yes, yes)))
-        np.testing.assert_allclose(turned, (right, false, rounds), atol=1e-9)
+        np.testing.assert_allclose(turned, [right, false, rounds], atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -321,9 +316,7 @@ def test_bits_without_noise_lead_to_the_truth(
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 @pytest.mark.parametrize("magnitudes", [(1.5, 1.5), (1.5, 2.5), (1.5, 100.0), (3.0, 1e-3)], ids=str)
-def test_a_divided_population_neither_stalls_nor_drifts(
-    epsilon: float, magnitudes: tuple[float, float]
-) -> None:
+def test_a_divided_population_neither_stalls_nor_drifts(epsilon: float, magnitudes: Any) -> None:
     rule = MagRR(epsilon)
     chance = np.random.default_rng(5)
     state, turns = contraction(1.0), 0

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any, Literal
 
 import numpy as np
@@ -149,22 +149,16 @@ def test_selection_and_bit_of_one_update_cost_their_sum_with_invalid_updates_too
     selection, magnitude, threshold = SignDS(1.7, 0.25, dim_out=2), MagRR(0.9), 1e-3
     rng = np.random.default_rng(5)
     updates = rng.choice([-1e-2, -1e-3, 0.0, 1e-5, 1e-3, 1e30], (60, 4))
-    outcomes = [
-        (Selection(np.array(pair), sign), bit)
-        for pair in combinations(range(4), 2)
-        for sign in (-1, 1)
-        for bit in (0, 1)
+    selections = [
+        Selection(np.array(p), sign) for p in combinations(range(4), 2) for sign in (-1, 1)
     ]
-    laws = np.array(
-        [
-            [
-                selection.log_prob(told, u, 4)
-                + magnitude.log_prob(bit, None if u is None else (told.sign * u).max() < threshold)
-                for told, bit in outcomes
-            ]
-            for u in (None, *updates)
-        ]
-    )
+
+    def law(told: Selection, bit: int, update: np.ndarray | None) -> float:
+        below = None if update is None else (told.sign * update).max() < threshold
+        return selection.log_prob(told, update, 4) + magnitude.log_prob(bit, below)
+
+    outcomes = list(product(selections, (0, 1)))
+    laws = np.array([[law(*told, update) for told in outcomes] for update in (None, *updates)])
     assert np.exp(laws).sum(axis=1) == pytest.approx(1.0)
     assert np.ptp(laws, axis=0).max() == pytest.approx(2.6, abs=1e-12)  # tight, for valid pairs
     assert np.abs(laws[1:] - laws[0]).max() < 1.9
@@ -188,9 +182,7 @@ def _plain(report: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_the_reason_is_in_the_log_and_no_value_is(
-    name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_has_the_reason_and_no_value(name: str, caplog: pytest.LogCaptureFixture) -> None:
     secret = np.full((20, 3), 54321.5, dtype=complex)
     with caplog.at_level(logging.WARNING, "flower_ldp"):
         ANSWERS[name](secret, RandomSource.seeded(1))
@@ -198,9 +190,7 @@ def test_the_reason_is_in_the_log_and_no_value_is(
     assert all("neutral" in text and "54321" not in text for text in caplog.messages)
 
 
-def test_a_value_that_can_be_read_leaves_no_word_in_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_what_can_be_read_leaves_no_word_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     rng, simplex = RandomSource.seeded(1), np.tile(np.eye(3), (7, 1))[:20]
     with caplog.at_level(logging.WARNING, "flower_ldp"):
         for name, answer in ANSWERS.items():
@@ -273,9 +263,8 @@ def test_the_neutral_row_of_many_classes_favours_none_of_them() -> None:
 def test_neutral_rows_have_their_remainder_at_places_of_their_own(count: int) -> None:
     """Few rows are made one by one, many at once: 16 = 5 * 3 + 1 and 64 = 6 * 10 + 4."""
     for classes, bits, missing in ((5, 4, 1), (10, 6, 4), (4, 4, 0)):
-        rows = Laplace(8.0, classes, count, grid_bits=bits)._neutral_rows(
-            count, RandomSource.seeded(count)
-        )
+        mechanism = Laplace(8.0, classes, count, grid_bits=bits)
+        rows = mechanism._neutral_rows(count, RandomSource.seeded(count))
         assert (rows.sum(axis=1) == 1 << bits).all()
         assert set(np.unique(rows - (1 << bits) // classes)) <= {0, 1}
         if count == 2_000 and missing:
@@ -327,9 +316,8 @@ def test_the_odds_of_all_bits_never_exceed_the_stated_epsilon(one_hot: bool) -> 
 
 @pytest.mark.parametrize("epsilon", [1.1, 17.3, 0.3, 0.007])
 def test_two_flips_as_built_stay_below_e_to_the_epsilon(epsilon: float) -> None:
-    flip = Fraction(
-        BinaryResponse(UnaryEncoding(epsilon, 2, True).bit_epsilon)._flip_weight, 2**256
-    )
+    response = BinaryResponse(UnaryEncoding(epsilon, 2, True).bit_epsilon)
+    flip = Fraction(response._flip_weight, 2**256)
     odds = ((1 - flip) / flip) ** 2
     with mpmath.workdps(150):
         bound = mpmath.exp(mpmath.mpf(repr(epsilon)))
