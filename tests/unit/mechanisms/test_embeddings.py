@@ -19,7 +19,6 @@ from flower_ldp.mechanisms import (
 from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
 from tests.fixtures import parse_policy
-from tests.statistical.follows import assert_follows
 
 REPORTS = [np.array(bits) for bits in itertools.product((0, 1), repeat=4)]
 RECORDS = [bits * 2.5 - 1 for bits in REPORTS]
@@ -78,13 +77,6 @@ def test_the_code_is_the_first_of_the_largest_scores() -> None:
     scores = np.array([[0.0, 2.0, 1.0], [5.0, 5.0, 1.0], [-np.inf, -2.0, -np.inf]])
     np.testing.assert_array_equal(mechanism.encode(scores), [1, 0, 1])
     assert mechanism.encode(scores[0]) == 1
-
-
-def test_reports_of_codes_follow_the_law() -> None:
-    mechanism, scores = CodebookEmbedding(2.0, 4), np.tile([0.0, 0.0, 1.0, 0.0], (40_000, 1))
-    reports = mechanism.randomize(scores, RandomSource.seeded(3))
-    law = [math.exp(mechanism.log_prob(code, scores[0])) for code in range(4)]
-    assert_follows(np.bincount(reports).tolist(), law)
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (0, 3)])
