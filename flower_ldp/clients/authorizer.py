@@ -1,15 +1,9 @@
 """The default authorizer: the owner's policy file and a durable ledger.
 
-The client's operator names the policy in the node's configuration or the environment
-(:func:`flower_ldp.policy.find_policy`); a run cannot. Before private data is read, each release is
-judged by the policy and charged to the data's account. The report is stored before it leaves, so a
-repeated message gets the same report.
-
-Refusals are ``REFUSED_POLICY``, ``REFUSED_BUDGET``, ``REFUSED_REPEAT`` and ``REFUSED_LEDGER``
-(:mod:`flower_ldp.refusals`). They depend on public facts alone: proposal, policy and spending.
-
-Every refusal of an extension comes before the charge, by policy, proposal and the distribution's
-files. A neutral report is drawn then too, in case the extension fails later.
+The client's operator names the policy (:func:`flower_ldp.policy.find_policy`); a run cannot. Each
+release is judged and charged before private data is read, by public facts alone: proposal, policy,
+spending and an extension's files. The report is stored before it leaves, so a repeated message gets
+the same report. An extension's neutral report is drawn before the charge, in case it fails later.
 """
 
 import logging
@@ -37,13 +31,13 @@ _log = logging.getLogger("flower_ldp")
 class OwnerAuthorizer:
     """Admits releases that the owner's policy allows and the ledger has budget for.
 
-    The gate's default, without settings: everything comes from the files that the operator names. A
-    node keeps the policy path of its first message; another path is refused. In a deployment a
-    missing ledger is refused, because spending must not restart at zero.
+    The gate's default, without settings. A node keeps the policy path of its first message; another
+    is refused. In a deployment a missing ledger is refused, because spending must not restart at
+    zero.
 
     With ``mode: simulation`` data and budget are not real, and each log line says so. Each
-    simulated client has its own account, under the data's name and the client's partition. The
-    ledger is made if missing and is not synced to disk.
+    simulated client has its own account, by the client's partition. The ledger is made if missing
+    and not synced to disk.
 
     Examples
     --------
@@ -76,7 +70,7 @@ class OwnerAuthorizer:
     def resume(self, request: ReleaseRequest, context: Context) -> Permit:
         """Return the permit of a charged request whose report was never sealed.
 
-        Only for a caller that is the machine's one way out and knows that no report has left.
+        Call it only where no report can have left.
 
         Raises
         ------
@@ -161,11 +155,7 @@ def _line(event: PrivacyEvent) -> str:
 def _prepare(
     policy: Policy, request: ReleaseRequest
 ) -> tuple[ReleaseRequest, ExtensionReport | None]:
-    """Return the request at the owner's least price, and its extension.
-
-    Raises RefusalError (``REFUSED_POLICY``) unless the allowed extension is installed and accepts
-    the proposal.
-    """
+    """Return the request at the owner's least price, and its loaded extension."""
     asked = request.extension
     if asked is None:
         for event in request.events:

@@ -1,18 +1,15 @@
-"""Charges requests to the owner's ledger, and makes the permits to send what was charged.
+"""Charges requests to the owner's ledger, and makes the permits.
 
-The node's operator names the policy, its ledger and the data's account. App code outside of the
-gate (a lifespan, a module's body) shares the process and can change anything in it; only a guarded
-node is out of its reach.
+App code outside of the gate (a lifespan, a module's body) shares the process and can change
+anything in it; only a guarded node is out of its reach.
 
-**Blocks.** A split run releases embeddings of records block by block, and no record is in two
-blocks of a layout. Each block has an account ``data#layout/block``. A record's total is the cost of
-releases about all of the data plus, for each layout, the largest cost of a block. The ledger adds
-this up, so data may be charged as a whole and in any number of layouts.
+**Blocks.** A record's total is the cost of releases about all of the data plus, per layout, the
+largest cost of a block (account ``data#layout/block``). The ledger adds this up and compares it
+with the limits.
 
 **Kept reports** answer messages of every run and type. They are charged and sealed under their
-question in run 0; limits per run count run 0 too. A crash between charge and seal leaves a charge
-without a report, and the report is charged and drawn again. A basis is charged in the same
-transaction as the first report that rests on it.
+question in run 0, which limits per run count too. After a crash between charge and seal the report
+is charged and drawn again. A basis is charged in the first report's transaction.
 """
 
 import hashlib
@@ -97,10 +94,7 @@ def charge_under(
     text: str,
     **more: Any,
 ) -> Charge:
-    """Return a charge by the policy, identified by the digest of its parameters.
-
-    ``message`` is run, name and type; ``text`` the parameters as canonical JSON.
-    """
+    """Return a charge by the policy, identified by the digest of its parameters."""
     digest, waived = hashlib.sha256(text.encode()).digest(), policy.waived(message[2])
     return Charge(account, *message, digest, events, text, waived, **more)
 
@@ -108,11 +102,7 @@ def charge_under(
 def charge_of(
     policy: Policy, request: ReleaseRequest, account: str, rounds: int | None = None
 ) -> Charge:
-    """Return a message's charge; refuse messages of run 0.
-
-    Run 0 holds the owner's own charges (labels, kept reports), and a server chooses its messages'
-    names.
-    """
+    """Return a message's charge; refuse messages of run 0, which holds the owner's own charges."""
     if request.run_id == NO_RUN:
         raise RefusalError(REFUSED_POLICY, f"run {NO_RUN} is the owner's own: no message is of it")
     whole = f"{account}#{request.part}" if request.part else account
@@ -144,9 +134,8 @@ def charged(
 ) -> tuple[Receipt, Ledger]:
     """Charge a release under its message, or under its question if the report is kept.
 
-    ``before`` gets the ledger before the charge and may refuse. The returned ledger is open if a
-    report is still to be made, and closed otherwise. Raises RefusalError as :meth:`Ledger.charge`
-    does, or ``REFUSED_LEDGER``.
+    ``before`` may look at the ledger and refuse. The returned ledger is open if a report is still
+    to be made.
     """
     with ledger_refuses(), ExitStack() as stack:
         ledger = stack.enter_context(ledger_of(policy))
@@ -170,7 +159,7 @@ def _charged_kept(paid: Callable[[Charge], Receipt], charge: Charge, question: s
 
 
 def timing_of(policy: Policy, account: str, message_type: str) -> ReplyTiming:
-    """Return the policy's rules for answers to a message type; failures count in ``account``."""
+    """Return the policy's timing for a message type."""
 
     def failed() -> None:
         try:
@@ -192,8 +181,7 @@ def permit_of(
 ) -> Permit:
     """Return the permit of a charged request; a closed ledger is opened again for the report.
 
-    Reports about examples are sealed with their run's marks. After a report that begins with
-    ``last`` none is sealed for the same part of the data.
+    After a report that begins with ``last`` none is sealed for the same part of the data.
     """
     marks = run_marks(request.run_id) if request.per_example else (b"", last)
     stored = receipt.report
@@ -225,17 +213,14 @@ def permit_of(
 def run_marks(run_id: int) -> tuple[bytes, bytes]:
     """Return the first bytes of a run's sealed reports about examples, and of its last one.
 
-    The report for an app that failed as a whole ends the run's evaluations and scaling, in the same
-    write. If it cannot be written, nothing leaves.
+    The last one ends the run's evaluations and scaling in the same write. If it cannot be written,
+    nothing leaves.
     """
     return f"ldp-report {run_id:020d}:".encode(), f"ldp-ended- {run_id:020d}:".encode()
 
 
 def check_going_on(ledger: Ledger, charge: Charge, run_id: int) -> None:
-    """Raise BudgetExhausted for a new release about examples after a failure of the whole.
-
-    A release that was charged before is answered as before.
-    """
+    """Raise BudgetExhausted for a new release about examples after a failure of the whole."""
     if ledger.has_charge(charge.data_id, charge.run_id, charge.message_id):
         return
     if ledger.has_report(charge.data_id, run_marks(run_id)[1]):

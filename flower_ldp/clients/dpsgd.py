@@ -1,24 +1,19 @@
 """DP-SGD through the gate: privately trained models, and accuracy with noise.
 
-Guarantees here are about one example. A neutral report in place of a failed app would be unsound:
-if one patient made the app fail, the server would see noise instead of a model of all others. So
-the app's reply is not used. The model that :func:`flower_ldp.training.private_training` made from
-the model sent, by all steps of a charged round, leaves, whatever the app does afterwards. A failing
-example counts as zero in each step (docs/dpsgd_release.md).
-
-If the app fails before all steps are taken, a model of noise alone leaves, the owner's log says so,
-and the plan ends. No epsilon covers this failure of the whole.
-
-An evaluation releases the count of right predictions of
-:func:`flower_ldp.training.private_accuracy` with discrete Laplace noise. A failing example counts
-as wrong.
+Guarantees are about one example, so the app's reply is not used: a neutral report in place of a
+failed app would show that one patient made it fail. The model that
+:func:`flower_ldp.training.private_training` made by all steps of the charged round leaves, whatever
+the app does afterwards. A failing example counts as zero in each step, and as wrong in
+:func:`flower_ldp.training.private_accuracy`, whose count leaves with discrete Laplace noise.
 
 **Guarantee** of a count: epsilon per example and evaluation, delta 0, except for a failure of the
-whole: an app that raises before its count, never counts, or is late. One example may cause that,
-and no epsilon covers it. Noise around one half then leaves, sealed as the run's last report. Every
-further evaluation and scaling (:mod:`~flower_ldp.clients.scaling`) of the run is refused. Refusals
-so tell the server which evaluation failed: one of their number + 1 outcomes per run. A killed
-process shows as a gap, and the run goes on.
+whole.
+
+**Failure of the whole**: the app raises before its training or count, skips it, or is late. One
+example may cause that, and no epsilon covers it. A model of noise alone leaves and the plan ends,
+or a count around one half leaves and the run's further evaluations and scalings are refused. The
+server learns which evaluation failed: one of their number + 1 outcomes per run. A killed process
+shows as a gap, and the run goes on (docs/dpsgd_release.md).
 """
 
 from __future__ import annotations
@@ -72,10 +67,7 @@ def _check_keys(release: object, one: str, other: str) -> None:
 
 @dataclass(frozen=True)
 class OpenCharged(OpenRelease, Generic[SessionT]):
-    """A message answered by the package's own code in the app, once charged.
-
-    ``sent`` is the server's model; ``charged`` is the session that this code uses.
-    """
+    """A message answered by the package's own code in the app, once charged."""
 
     #: What is told who writes the app, where that code was not called.
     undone: ClassVar[str]
@@ -94,9 +86,9 @@ class OpenCharged(OpenRelease, Generic[SessionT]):
         raise NotImplementedError
 
     def reply(self, ask: Callable[[], RecordDict], timing: ReplyTiming) -> RecordDict:
-        """Call the app, and drop its reply and what it raises after the private work.
+        """Call the app, and drop its reply and any error after the private work.
 
-        Raises what the app raised before that; in a simulation also after it.
+        In a simulation such an error is raised.
         """
         try:
             with in_session(self._charged):
@@ -189,7 +181,7 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
 
     @property
     def parameters(self) -> str:
-        """Digest of the model that the round starts from, and proximal weight, as JSON."""
+        """Digest of the model sent, and proximal weight, as JSON."""
         model = wire.model_digest(self.sent)
         return canonical({"mechanism": "dpsgd", "model": model, "proximal-mu": self.proximal})
 
@@ -198,7 +190,7 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
         return replace(super().request(metadata), is_round=True, proposed=self.proposed)
 
     def with_permit(self, permit: Permit) -> OpenDPSGD:
-        """Return the release with the charged round; REFUSED_POLICY if the permit grants none."""
+        """Return the release with the charged round, or refuse."""
         if permit.granted is None:
             raise RefusalError(REFUSED_POLICY, "this authorizer grants no rounds of a plan")
         return replace(self, charged=TrainingSession(permit.granted, self.sent, self.proximal))
@@ -223,7 +215,7 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
         )
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the trained model, packed; raise ReleaseError if training is not complete."""
+        """Return the packed model; ReleaseError unless training is complete."""
         trained = self._charged.trained
         if trained is None:
             raise ReleaseError(self.undone)
@@ -232,8 +224,7 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
     def neutral(self, rng: RandomSource) -> bytes:
         """Return a packed model of noise alone.
 
-        It uses the training's own optimizer if the app set it up, else steps of size 1 on all
-        floating-point arrays.
+        By the training's own optimizer if the app set it up, else by steps of size 1.
         """
         alone, made = None, self._charged.noise_alone
         with contextlib.suppress(Exception):  # the optimizer is the app's
@@ -251,8 +242,7 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
     def check_form(self, report: bytes) -> None:
         """Raise WireError unless the bytes are a model like the one sent, with the constant weight.
 
-        Integer arrays must equal those sent; floating-point arrays may hold anything. Raises
-        ReleaseError if no round was charged.
+        Integer arrays must be unchanged; floating-point arrays may hold anything.
         """
         arrays, weight = wire.decode_model(report, self.sent)
         if weight != self._charged.granted.examples:
@@ -284,13 +274,12 @@ class AccuracyRelease(Release):
     """Releases an evaluate reply as the share of right predictions, with noise.
 
     The reply has one MetricRecord that Flower's strategies read: the share, which may lie outside
-    of [0, 1], and a constant weight, the policy's number of examples.
+    [0, 1], and a constant weight, the policy's number of examples.
 
     Parameters
     ----------
     epsilon : float
-        Per example and evaluation, in [1e-6, 100]. The owner's policy must allow it for
-        ``example_mean``.
+        Per example and evaluation, in [1e-6, 100]. The policy must allow it for ``example_mean``.
     weight_key : str
         The strategy's ``weighted_by_key``.
     accuracy_key : str
@@ -342,7 +331,7 @@ class OpenAccuracy(OpenCharged[CountSession]):
         return replace(super().request(metadata), per_example=True)
 
     def with_permit(self, permit: Permit) -> OpenAccuracy:
-        """Return the release with the number of examples; REFUSED_POLICY if the permit has none."""
+        """Return the release with the number of examples, or refuse."""
         if permit.examples is None:
             raise RefusalError(REFUSED_POLICY, "how many examples there are is not known")
         mechanism = ExampleMean(self.release.epsilon, permit.examples)
@@ -353,14 +342,14 @@ class OpenAccuracy(OpenCharged[CountSession]):
         return CountSession(mechanism, UNKNOWN, self.sent, rehearsal=True)
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the noisy count, packed; raise ReleaseError if the app did not count."""
+        """Return the packed noisy count; ReleaseError without a count."""
         total = self._charged.total
         if total is None:
             raise ReleaseError(self.undone)
         return self._packed(self._charged.mechanism.noised(total, rng))
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a noisy count around one half, packed."""
+        """Return a packed noisy count around one half."""
         return self._packed(self._charged.mechanism.neutral(rng))
 
     def content(self, report: bytes) -> RecordDict:

@@ -1,23 +1,17 @@
 """Rounds of private training: the plan is charged with its first round.
 
-**Order of checks.** Whether a proposed plan's noise suffices takes seconds to compute, and a server
-could propose plans without end. So it is computed last, when policy and ledger would accept the
-plan. A plan that passes is charged. A plan that fails is remembered, and after several of them in a
-run every new one is refused unseen. All inputs are public.
+**Noise check.** It takes seconds, so it runs last, when policy and ledger would accept the plan. A
+plan that fails is remembered, and after several of them a run's new plans are refused unseen.
 
-**End of a plan.** An app that fails as a whole ends its plan; no epsilon covers a second such
-failure. If the ledger cannot be written then, the end is owed: an empty file
-``<ledger>-ended-...`` says so to every process, and this process remembers it. The end is written
-before the plan's next round, or that round is refused. If neither ledger nor file can be written,
-nothing leaves, which the server sees as a gap.
+**End of a plan.** A failure of the whole ends the plan, since no epsilon covers a second one. If
+the ledger cannot be written, an empty file ``<ledger>-ended-...`` and this process remember the
+end. It is written before the plan's next round, or that round is refused. If neither can be
+written, nothing leaves, which the server sees as a gap.
 
-**Kept models.** Models are long and sealed data stays for good, so a model is kept as a file in
-``<ledger>.models``. The ledger seals an HMAC-SHA256 over the model and the request, under the key
-``<ledger>-models-key`` (mode 0600). The file is on disk before the code is sealed. If the owner
-deletes it, a repeated message is refused.
-
-The code of a model that replaces a failed app begins differently. The end of the plan is therefore
-sealed together with the model, in one write of the same length with or without a failure.
+**Kept models** are files in ``<ledger>.models``. The ledger seals an HMAC-SHA256 over model and
+request, under the key ``<ledger>-models-key``; the file is on disk first. Without the file a
+repeated message is refused. The code of a model that replaces a failed app begins differently, so
+the end is sealed in the same write, of the same length, as the model.
 """
 
 from __future__ import annotations
@@ -79,8 +73,7 @@ class ProposedPlans:
     def check(self, run: Hashable, plan: TrainingPlan) -> None:
         """Raise RefusalError (``REFUSED_POLICY``) unless a plan's noise suffices.
 
-        Also raised if too many plans of the run failed before. Plans are computed one at a time, so
-        many messages take one processor.
+        Also after too many failures in the run. One plan at a time is computed.
         """
         with self._lock:
             found = self._wanting.get(run, {})
@@ -106,10 +99,7 @@ PROPOSED_PLANS = ProposedPlans()
 
 @dataclass(frozen=True)
 class ModelPlace:
-    """Where the model that answers one message is kept.
-
-    ``key`` is the HMAC key, ``answered`` the request as bytes.
-    """
+    """Where the model that answers one message is kept."""
 
     file: Path
     key: bytes
@@ -117,10 +107,7 @@ class ModelPlace:
 
     @classmethod
     def beside(cls, ledger: Path, request: ReleaseRequest) -> ModelPlace:
-        """Return the place for a request; make folder and key if missing.
-
-        Raises RefusalError (``REFUSED_LEDGER``) before the charge if that fails.
-        """
+        """Return the place for a request, or refuse (REFUSED_LEDGER) before the charge."""
         ledger = Path(os.path.realpath(ledger))
         folder = ledger.with_name(ledger.name + FOLDER_SUFFIX)
         what = [request.run_id, request.message_id, request.message_type, request.parameters]
@@ -140,11 +127,7 @@ class ModelPlace:
         return beginning + hmac.digest(self.key, length + self.answered + model, "sha256")
 
     def kept(self, code: bytes) -> bytes:
-        """Return the model with this code.
-
-        Raises RefusalError: ``REFUSED_REPEAT`` if the file is gone, ``REFUSED_LEDGER`` if it
-        differs.
-        """
+        """Return the model with this code, or refuse if its file is gone or changed."""
         try:
             model = self.file.read_bytes()
         except OSError as error:
@@ -167,7 +150,7 @@ class ModelPlace:
 
 @dataclass(frozen=True)
 class AskedRound:
-    """A round of private training, its plan's charge, and the end of the plan."""
+    """A round of private training, and its plan."""
 
     policy: Policy
     charge: Charge
@@ -179,7 +162,7 @@ class AskedRound:
     def owed(self) -> Path:
         """File that exists while the plan's end is missing in the ledger.
 
-        :meth:`write_owed_end` reads this before the app is called, so no app can change it.
+        Read before the app is called, so no app can change it.
         """
         ledger = Path(os.path.realpath(self.policy.ledger))
         name = hashlib.sha256(self.charge.data_id.encode()).hexdigest()[:40]
@@ -192,10 +175,7 @@ class AskedRound:
         ledger.end_plan(replace(self.charge, run_id=NO_RUN, during=run, message_id=name))
 
     def write_owed_end(self) -> None:
-        """Write an owed end, so that the ledger refuses the next round.
-
-        Raises LedgerError if that still fails; no round may begin then.
-        """
+        """Write an owed end; raise LedgerError, so that no round begins, if that fails."""
         file = self.owed
         if file in _owed or os.path.lexists(file):
             with charging.ledger_of(self.policy) as ledger:
@@ -218,11 +198,7 @@ class AskedRound:
                 say(_log, logging.ERROR, "nor in a file beside it: %s", cause_of(also))
 
     def permit(self, permit: Permit) -> Permit:
-        """Return the permit to send this round's model, kept beside the ledger.
-
-        A failure of the app ends the plan. Nothing is kept if the end could not be written
-        anywhere. Raises RefusalError as :meth:`ModelPlace.kept` if the round was answered before.
-        """
+        """Return the permit to send this round's model; a failure of the app ends the plan."""
 
         def failed() -> None:
             permit.timing.failed()
@@ -246,11 +222,7 @@ class AskedRound:
 
 
 def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> AskedRound:
-    """Return the requested round, judged by the policy and not yet charged.
-
-    The noise of a plan is not checked here (:class:`ProposedPlans`). Each run pays for its own
-    plan. Raises RefusalError (``REFUSED_POLICY``) if there is no plan, or not the owner's.
-    """
+    """Return the requested round, judged by the policy; neither charged nor checked for noise."""
     kind, example = request.message_type, policy.example
     account = charging.account_of(policy, context)
     plan = policy.plan(kind, request.proposed)

@@ -1,14 +1,10 @@
 """Private labels: randomized once on the client, stored beside the charge, reused for free.
 
-Randomizing labels again in each epoch, run or restart would cost epsilon each time. So a label set
-is randomized once under a name, and the reports are sealed in the ledger entry that charges it.
-The entry belongs to the data's account and to no run. Different labels under the same name are
-refused.
-
-The ledger stores an npz archive: the reports, the prior if any, and a **keyed** digest
-(HMAC-SHA256) of account, name and true labels, to notice changes. An unkeyed digest would leak:
-who knows all labels but one could try each value of the last. The key is a file beside the ledger
-(``<ledger>.labels-key``, mode 0600), so a copied or exported ledger reveals only the reports.
+A label set is randomized once under a name and sealed in the ledger entry that charges it, of the
+data's account and of no run. Different labels under the same name are refused. The entry holds the
+reports, the prior if any, and a **keyed** digest of account, name and true labels. The key is a
+file beside the ledger (``<ledger>.labels-key``, mode 0600), so a copied ledger reveals only the
+reports.
 
 The policy allows it by the mechanism's name at unit label::
 
@@ -19,8 +15,8 @@ The policy allows it by the mechanism's name at unit label::
       label:
         life: {epsilon: 1.0}
 
-The cost is epsilon **per label**, for any number of labels. Features are not protected. See
-docs/label_dp.md.
+The cost is epsilon **per label**, for any number of labels. Features are not protected
+(docs/label_dp.md).
 """
 
 from __future__ import annotations
@@ -94,7 +90,7 @@ class StoredLabels:
         return self._paid(parts[stage])
 
     def home(self, whole: str, reserved: str, *, staged: bool) -> str:
-        """Return the account of the first charge under the name, or where it is to be."""
+        """Return the account of the first charge under the name."""
         places = (reserved, whole) if staged else (whole, reserved)
         used = (p for p in places if self.ledger.has_charge(p, NO_RUN, f"labels:{self.name}"))
         return next(used, places[0])
@@ -139,10 +135,7 @@ def pack(reports: NDArray[np.int64], prior: NDArray[np.float32] | None, digest: 
 
 
 def most_bytes(n: int, report_end: int, prior: NDArray[np.float32] | None) -> int:
-    """Return a public bound on the length of :func:`pack` for n reports below ``report_end``.
-
-    Incompressible data grows by less than a thousandth; headers take less than 4096 bytes.
-    """
+    """Return a public bound on the length of :func:`pack` for n reports below ``report_end``."""
     raw = n * np.min_scalar_type(report_end - 1).itemsize + (0 if prior is None else prior.nbytes)
     return raw + raw // 1_000 + 4_096
 
@@ -179,21 +172,20 @@ def private_labels(
     Parameters
     ----------
     context : Context
-        The client app's. The node's operator names the policy and with it the ledger.
+        The client app's.
     labels : array_like of integers, shape (n,)
         All true labels of the set. A value that is no integer in [0, categories) is answered by the
-        mechanism's neutral law; the log says how many there were.
+        neutral law and counted in the log.
     mechanism : LabelMechanism or LabelStages
-        KaryResponse, RRWithPrior or another, with ``unit=Unit.LABEL``. Stages randomize disjoint
+        With ``unit=Unit.LABEL``, such as KaryResponse or RRWithPrior. Stages randomize disjoint
         parts of the set, one per call.
     name : str
         Of the label set. Another name is another set and costs again.
     stage : int
         Index of the stage.
     prior : array_like of float, shape (categories,) or (members of the stage, categories)
-        Only for a mechanism that needs one (RRWithPrior). It must be public, or made from reports
-        that are paid for. Stored labels keep the prior they were drawn with (the result's
-        ``prior``).
+        Only for a mechanism that needs one (RRWithPrior); public, or made from paid reports. Stored
+        labels keep the prior of their draw (the result's ``prior``).
 
     Returns
     -------
@@ -202,8 +194,8 @@ def private_labels(
     Raises
     ------
     RefusalError
-        If the policy or the budget does not allow it, the name was used with other parameters, or a
-        crash came between charge and storage.
+        If policy or budget do not allow it, the name was used with other parameters, or a crash
+        came between charge and storage.
     ReleaseError
         If the labels differ from those randomized under this name.
     LedgerError
@@ -297,9 +289,8 @@ def _check_prior(
 class PrivateDataset:
     """A map-style data set with randomized labels in place of the true ones.
 
-    Works as a ``torch.utils.data.Dataset``, also in a ``DataLoader``, without importing torch. It
-    holds the examples of the stage that was randomized: all of them, unless there are several
-    stages.
+    Works as a ``torch.utils.data.Dataset``, also in a ``DataLoader``. It holds the examples of the
+    stage that was randomized.
 
     Parameters
     ----------
@@ -331,10 +322,7 @@ class PrivateDataset:
 
 
 def true_labels(dataset: Data) -> NDArray[np.int64]:
-    """Read the items' labels in order; -1 for one that is no integer of at least 0.
-
-    Raises ValueError if an item is not a tuple or list of features and a label.
-    """
+    """Read the items' labels in order; -1 for one that is no integer of at least 0."""
     found = []
     for index in range(len(dataset)):
         item = dataset[index]
@@ -355,8 +343,8 @@ def private_dataset(
 ) -> PrivateDataset:
     """Return a data set with randomized labels: :func:`private_labels` for torch.
 
-    Each item is read once for its label. The order of the items must be the same in each call, or
-    the labels are refused as changed. Parameters and errors are those of :func:`private_labels`.
+    Each item is read once. Items must come in the same order in each call, or the labels are
+    refused as changed. Parameters and errors are those of :func:`private_labels`.
 
     Raises
     ------

@@ -1,36 +1,26 @@
 """The gate: a Flower mod that lets only private reports leave a client.
 
-Steps per message: (1) find the release for the message's type, (2) read the server's proposal, (3)
-ask the authorizer, (4) run the app, (5) have the permit keep the private report, (6) build a new
-reply from it. Steps 1 to 3 use public data only. Nothing of the app's reply, and no text of an
-exception, leaves.
+For each message it finds the release, reads the proposal and asks the authorizer, all from public
+data. Then it runs the app, has the permit keep the private report, and builds a new reply. Nothing
+of the app's reply and no text of an exception leaves.
 
-**After step 3 every answer has the same form.** If the app raises, exits, is late or gives no
-valid reply, a neutral report (:mod:`flower_ldp.mechanisms.base`) is kept and sent instead. The
-cause goes to the client's log, cut to a bounded length, and to the owner's counter. An
-acknowledgement is always empty. A policy with ``mode: simulation`` protects nothing: there, a
-failing app or an unreadable reply becomes an error. ``KeyboardInterrupt`` counts as a killed
-process and is not answered.
+**After the charge every answer has the same form.** If the app fails or is late, a neutral report
+(:mod:`flower_ldp.mechanisms.base`) is kept and sent. The cause goes to the client's log, cut to a
+bounded length, and to the owner's counter. Acknowledgements are always empty. With ``mode:
+simulation`` a failing app or an unreadable reply becomes an error. ``KeyboardInterrupt`` counts as
+a killed process and is not answered. Other errors have constant reasons
+(:mod:`flower_ldp.refusals`), by public state alone.
 
-**Other errors** have constant reasons (:mod:`flower_ldp.refusals`) that depend on public state
-alone. All reports to one proposal have one length, so whether a report can be kept does not depend
-on it.
+**Side channels.** At a fixed moment a late app's answer and context are dropped and its thread runs
+on; failures are logged well before or after that moment. Frames of a failed app are cleared and
+spare file descriptors reserved, so that keeping a report does not depend on the failure. All
+reports to one proposal have one length.
 
-**Fixed moment.** If the policy sets one, the app runs in its own thread. A late app's answer and
-changes to Flower's context are dropped, and its thread runs on; its load can delay later answers.
-Failures are logged and counted only well before or well after the moment, because logging takes
-time that would show.
+**Context.** The app gets a copy (:func:`kept_node_config`), of which only the state is kept. A
+changed node configuration could name another policy, and a changed run configuration could carry
+private data into a rehearsal (:mod:`~flower_ldp.clients.rehearsal`).
 
-**Resources.** A failed app may hold memory or files. Its frames are cleared first, and spare file
-descriptors are reserved before it is called, so that keeping a report does not depend on how the
-app failed.
-
-**Context.** Flower stores what the app leaves in its context. The app therefore gets a copy
-(:func:`kept_node_config`), of which only the state is kept. A changed node configuration could
-name another policy; a changed run configuration could carry private data into a rehearsal
-(:mod:`~flower_ldp.clients.rehearsal`), whose texts leave.
-
-In an app of a guarded node that privatizes, the mod steps aside (:mod:`flower_ldp.inner_gate`).
+In an app of a guarded node the mod steps aside (:mod:`flower_ldp.inner_gate`).
 """
 
 from __future__ import annotations
@@ -76,33 +66,30 @@ _MOST_CHAINED = 100
 class LdpMod:
     """Flower client mod that lets only private reports leave.
 
-    Put it **first** in the list of mods. The first mod is outermost, and the gate does not guard
-    the mods outside it.
+    Put it **first** in the list of mods: the gate does not guard mods outside of it.
 
     Parameters
     ----------
     train, evaluate, query : Release, optional
-        Privatizes replies to messages of this type. A type without a release is refused before the
-        app sees the message.
+        Privatizes replies of this type. A type without a release is refused before the app runs.
     authorizer : Authorizer, optional
-        Decides from public facts whether a release may happen. By default the policy file that the
-        operator names decides (:class:`~flower_ldp.clients.OwnerAuthorizer`). Without a policy
-        nothing leaves, also in a simulation.
+        Decides from public facts whether a release may happen. By default the operator's policy
+        file decides (:class:`~flower_ldp.clients.OwnerAuthorizer`). Without a policy nothing
+        leaves, also in a simulation.
     actions : mapping of str to Release, optional
         Releases for message types with an action, such as ``"train.forward"``.
     acknowledged : collection of str
-        Message types that are answered by an empty reply, whatever the app does. The authorizer is
-        asked for these too.
+        Message types that always get an empty reply. The authorizer is asked for these too.
     rehearsal : Rehearsal, optional
-        The app's work on public sample data, called before the first charge of a run. The text of
-        an error that it raises is public and is sent to the server.
+        The app's work on public sample data, before a run's first charge. Its error text is public
+        and leaves.
 
     Raises
     ------
     ValueError
         If a message type is both released and acknowledged.
     TypeError
-        If a release is a class or not a release, or the rehearsal is not a Rehearsal.
+        If a release or the rehearsal is of a wrong type, such as a class.
 
     Examples
     --------
@@ -184,7 +171,6 @@ class LdpMod:
 def _new_report(
     opened: OpenRelease, permit: Permit, call: AppCall, ask: Callable[[Context], Message]
 ) -> bytes:
-    """Run the app and return the private report, after the permit has kept it."""
 
     def computed(own: Context) -> tuple[bytes, bool]:
         return _private_report(opened, permit.timing, lambda: ask(own)), False
@@ -236,15 +222,12 @@ def _checked(given: Mapping[str, Release | None]) -> dict[str, Release]:
 
 
 class AppFailedError(ReleaseError):
-    """In a simulation: the app failed, and the log says how."""
+    """The app failed in a simulation."""
 
 
 @dataclass(frozen=True)
 class _Outcome(Generic[ResultT]):
-    """Result of an attempt, or the log text of its error.
-
-    The error itself is not kept, because its frames hold the app's objects.
-    """
+    """Result of an attempt, or the log text of its error, without the error's frames."""
 
     result: ResultT | None
     cause: str = ""
@@ -253,11 +236,7 @@ class _Outcome(Generic[ResultT]):
 
 @dataclass(frozen=True)
 class AppCall:
-    """One call of the app for one message.
-
-    ``arrived`` is the message's arrival by :func:`time.monotonic`. The app gets a copy of
-    ``context``, of which the state is kept.
-    """
+    """One call of the app for a message that ``arrived`` by :func:`time.monotonic`."""
 
     timing: ReplyTiming
     arrived: float
@@ -266,15 +245,9 @@ class AppCall:
     def run(self, compute: Callable[[Context], ResultT], instead: Callable[[], ResultT]) -> ResultT:
         """Return ``compute``'s result, or ``instead``'s if ``compute`` failed.
 
-        With a fixed moment, it returns at that moment and ``compute`` runs in another thread; the
-        app's state is then kept only if it was in time. ``instead`` sees no private data.
-
-        Raises
-        ------
-        AppFailedError
-            In a simulation, if the app failed.
-        KeyboardInterrupt
-            If the app raised it or this process received it.
+        With a fixed moment, it returns at that moment, ``compute`` runs in a thread, and the app's
+        state is kept only if in time. ``instead`` sees no private data. Raises AppFailedError in a
+        simulation.
         """
         if self.timing.answer_after is not None:
             return self._at(self.arrived + self.timing.answer_after, compute, instead)
@@ -290,7 +263,6 @@ class AppCall:
     def _at(
         self, moment: float, compute: Callable[[Context], ResultT], instead: Callable[[], ResultT]
     ) -> ResultT:
-        """Return the result at the moment; in a simulation, raise as soon as the app failed."""
         # Nothing else is copied: what a mod outside of the gate hung onto the context may not copy.
         own = replace(self.context)
         for part in ("node_config", "state", "run_config"):
@@ -344,7 +316,7 @@ def _attempt(compute: Callable[[], ResultT]) -> _Outcome[ResultT]:
 
 
 def _let_go(error: BaseException) -> None:
-    """Clear the frames of an error and of its causes, to free files and memory."""
+    """Clear the frames of an error and its causes."""
     chained: BaseException | None = error
     for _ in range(_MOST_CHAINED):
         if chained is None:
@@ -355,7 +327,7 @@ def _let_go(error: BaseException) -> None:
 
 @contextmanager
 def _spare_files() -> Iterator[None]:
-    """Reserve file descriptors while the app runs, which may use up all others."""
+    """Reserve file descriptors while the app runs."""
     held: list[int] = []
     with suppress(OSError):  # of fewer the ledger was opened all the same, before the app is called
         held.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE_FILES))
@@ -369,10 +341,7 @@ def _spare_files() -> Iterator[None]:
 
 @contextmanager
 def kept_node_config(context: Context) -> Iterator[Context]:
-    """Yield a context for the app, of which only the state is kept.
-
-    No object of the app leads to Flower's own configurations.
-    """
+    """Yield a copy of the context for the app; only its state is kept."""
     own = copy.copy(context)
     own.node_config, own.run_config = dict(context.node_config), dict(context.run_config)
     try:
@@ -382,10 +351,10 @@ def kept_node_config(context: Context) -> Iterator[Context]:
 
 
 def keep_state(context: Context, own: Context) -> None:
-    """Copy the app's state into Flower's context, and nothing else.
+    """Copy the app's state into Flower's context.
 
-    A state that Flower could not store is ignored without an error: after the charge every answer
-    has one form.
+    A state that Flower cannot store is ignored without an error: after the charge every answer has
+    one form.
     """
     try:
         state = own.state

@@ -1,11 +1,8 @@
 """Authorization: whether a release may happen, decided before private data is read.
 
-The gate asks its :class:`Authorizer` with public facts only: who asks, in which run, at what cost.
-A refusal is a :class:`~flower_ldp.errors.RefusalError` with a constant code.
-
-An admitted request is charged once. Its :class:`Permit` keeps the report before it leaves. If the
-message is delivered again (a retry, a restarted node), the same report is sent, so no second one is
-drawn for free.
+The gate asks its :class:`Authorizer` with public facts only; a refusal has a constant code. An
+admitted request is charged once, and its :class:`Permit` keeps the report before it leaves. A
+message that is delivered again gets the same report, so no second one is drawn for free.
 """
 
 import json
@@ -29,7 +26,7 @@ def canonical(fields: Mapping[str, object]) -> str:
 class PriorCharge:
     """An earlier charge, such as a private training, that later releases rest on for free.
 
-    Equal ``parameters`` (canonical JSON) are charged once.
+    Equal ``parameters`` are charged once.
     """
 
     events: tuple[PrivacyEvent, ...]
@@ -38,10 +35,7 @@ class PriorCharge:
 
 @dataclass(frozen=True)
 class GrantedRound:
-    """One charged round of private training, marked as used.
-
-    ``examples`` and ``example`` are number and kind of examples by the owner's policy; public.
-    """
+    """One charged round of private training, with number and kind of examples by the policy."""
 
     plan: TrainingPlan
     examples: int
@@ -57,33 +51,33 @@ class ReleaseRequest:
     run_id : int
         Flower's run.
     message_id : str
-        Flower's message; equal when the same message is delivered again.
+        Flower's message; equal when a message is delivered again.
     message_type : str
         ``"train"``, ``"evaluate"`` or ``"query"``.
     events : tuple of PrivacyEvent
         Cost of the answer.
     parameters : str
-        The whole proposal as canonical JSON. It is recorded, and tells different requests under one
-        identity apart.
+        The whole proposal as canonical JSON. It is recorded, and distinguishes requests under one
+        identity.
     part : str
-        The part of the client's data, which has its own account
-        (:class:`~flower_ldp.clients.release.KeptRelease`); empty for all of it.
+        The part of the client's data (:class:`~flower_ldp.clients.release.KeptRelease`); empty for
+        all of it.
     memo : str
-        Question under which the report is kept, if it may answer other messages too.
+        Question under which the report is kept, if it may answer other messages.
     basis : PriorCharge, optional
         A charge that the release rests on and that must be paid as well.
     is_round : bool
-        Whether this is a round of private training, by the owner's or a proposed plan. A round has
-        no events: its plan is charged.
+        Whether this is a round of private training. It has no events: the owner's plan, or the
+        proposed one, is charged.
     proposed : TrainingPlan, optional
         The server's plan.
     extension : ExtensionReport, optional
-        The proposed extension, which the authorizer loads.
+        The proposed extension, for the authorizer to load.
     entries : int
         Entries of an extension's report.
     per_example : bool
-        Whether the release is about examples as the owner's policy defines them. The policy must
-        then state their number.
+        Whether the release is about examples as the policy defines them. The policy must then state
+        their number.
     """
 
     run_id: int
@@ -122,9 +116,7 @@ class ReplyTiming:
 
 @dataclass(frozen=True)
 class Permit:
-    """Permission to send one report that is charged.
-
-    Replace ``keep`` to handle kept reports in another way.
+    """Permission to send one charged report. Replace ``keep`` to handle kept reports otherwise.
 
     Parameters
     ----------
@@ -132,12 +124,12 @@ class Permit:
         How the answer leaves.
     keep : callable
         ``keep(report, last)`` stores a new report before it leaves; an exception stops it. ``last``
-        marks the report of an app that failed as a whole, and in the same write ends what such a
-        failure ends.
+        marks the report of an app that failed as a whole, and ends what that ends in the same
+        write.
     stored : bytes or None
         The report that this request got before, to be sent again.
     close : callable
-        Releases what is held open for the report. ``keep`` still works afterwards, more slowly.
+        Releases what is held open. ``keep`` still works afterwards, more slowly.
     examples : int or None
         Number of examples by the owner's policy; public.
     example : {"row", "patient"}

@@ -1,14 +1,10 @@
 """Rehearsals: the app's work on public sample data, before a run's first charge.
 
-A bug (a wrong shape, a missing package, NaN) would yield neutral reports at full cost. A rehearsal
-finds it first: nothing is charged, and the server gets ``REFUSED_REHEARSAL`` **with the error's
-text**.
-
-That text is public because model, sample and code are, and Flower gives a rehearsal no private
-data: its context has no node configuration but :data:`MARK`, no state, node id 0 and the original
-run configuration, and its message is a copy. An app that reads private data by a path that it knows
-breaks its own promise, as an app without a gate does (docs/threat_model.md). A guarded node trusts
-no app process: there is no rehearsal, and no text leaves.
+A bug then costs nothing, and the server gets ``REFUSED_REHEARSAL`` **with the error's text**. The
+text is public because model, sample and code are, and Flower gives a rehearsal no private data: its
+context has no node configuration but :data:`MARK`, no state, node id 0 and the original run
+configuration, and its message is a copy. An app can still read private data by a path that it knows
+(docs/threat_model.md). A guarded node trusts no app process: no rehearsal, no text.
 
 A rehearsal runs once per message type, run and process, and once per node and run, by a mark in
 Flower's state. An app that changes the mark only skips or repeats its own rehearsal.
@@ -49,9 +45,9 @@ class Rehearsal:
     Parameters
     ----------
     train, evaluate, query : callable, optional
-        Takes a message and a context and returns a reply, as the app's handler of this type. It
-        must do the same work on sample data shipped with the app: a few rows like the clients' that
-        belong to nobody. ``context.run_config`` is the run's. A type without one is not rehearsed.
+        Like the app's handler of this type, with the same work on sample data shipped with the app:
+        a few rows like the clients' that belong to nobody. ``context.run_config`` is the run's. A
+        type without one is not rehearsed.
 
     Raises
     ------
@@ -91,8 +87,8 @@ class Rehearsal:
         Raises
         ------
         RefusalError
-            If the app fails, or its reply could not be privatized. The code is
-            :data:`~flower_ldp.refusals.REFUSED_REHEARSAL` with the error's text, which leaves.
+            If the app fails or its reply could not be privatized. The code is
+            :data:`~flower_ldp.refusals.REFUSED_REHEARSAL` with the error's text.
         """
         kind, run_id = message.metadata.message_type, message.metadata.run_id
         handler: Handler | None = vars(self).get(kind)  # the fields are types of messages

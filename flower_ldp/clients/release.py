@@ -1,20 +1,14 @@
 """Releases: open the server's proposal, then build a private report.
 
-:meth:`Release.open` runs before the app and sees public data only, so a refusal reveals nothing
-about the client. The :class:`OpenRelease` then turns the app's raw reply into the bytes of a
-report. Only the gate puts these bytes into a reply, so a release cannot add a field.
+:meth:`Release.open` sees public data only, so a refusal reveals nothing about the client. The
+:class:`OpenRelease` turns the app's reply into the bytes of a report, and only the gate puts these
+into a reply.
 
-**A report is always made.** A refusal at this point would depend on private data, and no epsilon
-would cover it. What cannot be read is answered by each mechanism's neutral law
-(:mod:`flower_ldp.mechanisms.base`), in the proposal's shape.
-
-**Unit.** A neutral draw for the whole reply is covered where epsilon is about the client. Where
-it is about an example or a label, one unreadable record must not change the report of the others:
-``privatize`` answers neutrally record by record, and an app that fails for some records raises
+**A report is always made**, because no epsilon would cover a refusal at this point. What cannot be
+read is answered by the mechanism's neutral law (:mod:`flower_ldp.mechanisms.base`). If epsilon is
+about an example or a label, one unreadable record must not change the report of the others:
+``privatize`` is neutral record by record, and an app that fails for some raises
 :class:`IncompleteError`.
-
-An answer is a report or an error with a constant reason, built from the message as it came. The
-app gets a copy with its own metadata and without the gate's records.
 """
 
 from __future__ import annotations
@@ -45,10 +39,7 @@ ReadT = TypeVar("ReadT")
 
 
 class IncompleteError(ReleaseError):
-    """The app failed for some records; ``content`` has NaN for these.
-
-    ``detail`` is for the client's log.
-    """
+    """The app failed for some records; ``content`` has NaN for these."""
 
     def __init__(self, detail: str, content: RecordDict) -> None:
         super().__init__(detail)
@@ -62,8 +53,7 @@ class NoAnswerError(ReleaseError):
 class OpenRelease(ABC):
     """An accepted proposal, waiting for the app's reply. A base class.
 
-    The methods with a body here fit a release about all of the client's data. The guarded node does
-    not let reports of other classes out unless they override :meth:`check_form`.
+    The default methods fit a release about all of the client's data.
     """
 
     @property
@@ -78,14 +68,14 @@ class OpenRelease(ABC):
 
     @abstractmethod
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the private report, packed, for any reply; its length is always the same."""
+        """Return the packed private report of any reply; its length is constant."""
 
     @abstractmethod
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a report by the neutral law, packed."""
+        """Return a packed report by the neutral law."""
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return the request to the authorizer for a message with this metadata."""
+        """Return the request to the authorizer."""
         message = metadata.run_id, metadata.message_id, metadata.message_type
         return ReleaseRequest(*message, self.events, self.parameters)
 
@@ -94,7 +84,7 @@ class OpenRelease(ABC):
         return self
 
     def reply(self, ask: Callable[[], RecordDict], timing: ReplyTiming) -> RecordDict:
-        """Call the app and return its reply; an exception is a failure of the app."""
+        """Call the app and return its reply; exceptions are failures of the app."""
         return ask()
 
     def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, OpenRelease]:
@@ -102,7 +92,7 @@ class OpenRelease(ABC):
         return ask(), self
 
     def content(self, report: bytes) -> RecordDict:
-        """Return the reply's records for a kept report; by default only its bytes."""
+        """Return the reply's records for a kept report."""
         return RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: report})})
 
     def complaint(self, reply: RecordDict) -> str | None:
@@ -113,7 +103,7 @@ class OpenRelease(ABC):
         return None
 
     def check_form(self, report: bytes) -> None:
-        """Raise unless an honest client could have sent these bytes; the guarded node's check.
+        """Raise unless an honest client could have sent these bytes; called by the guarded node.
 
         Raises
         ------
@@ -126,11 +116,10 @@ class OpenRelease(ABC):
 
 
 class KeptRelease(OpenRelease):
-    """A release about one part of the data, whose report answers the same question again.
+    """A release about one part of the data, whose report is kept and answers the question again.
 
-    The report is kept. Each part has its own account in the ledger, so one record's cost is not
-    multiplied by the number of records. The parts of a layout must not share a record, and must be
-    fixed by index, never by content.
+    Each part has its own ledger account, so one record's cost is not multiplied by the number of
+    records. Parts of a layout must not share a record, and must be cut by index, never by content.
     """
 
     @property
@@ -165,11 +154,8 @@ class Release(ABC):
 def open_proposal(releases: Mapping[str, Release], message: Message) -> OpenRelease:
     """Return a message's proposal, read by the release for its type.
 
-    Raises
-    ------
-    RefusalError
-        ``REFUSED_MESSAGE`` without a release for the type, ``REFUSED_PROPOSAL`` if the proposal
-        cannot be read, or the release's own.
+    Raises RefusalError: ``REFUSED_MESSAGE`` without a release, ``REFUSED_PROPOSAL`` if unreadable,
+    or the release's own.
     """
     kind = message.metadata.message_type
     release = releases.get(kind)
@@ -191,7 +177,7 @@ def _instead(kind: str) -> str:
 
 
 def proposed(content: RecordDict) -> ConfigRecord:
-    """Return the proposal's record; raise RefusalError with ``NO_PROPOSAL`` if there is none."""
+    """Return the proposal's record; RefusalError ``NO_PROPOSAL`` if there is none."""
     record = content.config_records.get(PROPOSAL_KEY)
     if record is None:
         raise RefusalError(NO_PROPOSAL, f"the message has no {PROPOSAL_KEY!r} record")
@@ -218,7 +204,7 @@ def report(payload: bytes, message: Message) -> Message:
 
 
 def content_of(reply: object) -> RecordDict:
-    """Return the app's answer; raise NoAnswerError if it is none, or an error."""
+    """Return the app's answer; raise NoAnswerError if there is none."""
     if not isinstance(reply, Message):
         raise NoAnswerError(f"the app answered with a {type(reply).__name__}, not a message")
     if reply.has_error():
@@ -232,16 +218,13 @@ def constant(reason: str, message: Message) -> Message:
 
 
 def failed(message: Message, error: BaseException, what: str = "") -> Message:
-    """Log why no report leaves, and return an error reply that does not say it."""
+    """Log why no report leaves, and return an error reply without the cause."""
     say(_log, logging.ERROR, "no report leaves%s: %s", what and f" ({what})", cause_of(error))
     return constant(FAILED, message)
 
 
 def for_app(message: Message, *, released: bool) -> Message:
-    """Return a copy of the message for the app and the mods behind the gate.
-
-    If a report answers it (``released``), records whose names begin with ``ldp.`` are left out.
-    """
+    """Return a copy of the message for the app, without the gate's records if ``released``."""
     left_out = GATES_OWN if released else ()
     kept = {name: one for name, one in message.content.items() if not name.startswith(left_out)}
     # Outside of a run Flower makes messages only from metadata that are complete.
@@ -284,15 +267,12 @@ def only_array(reply: RecordDict) -> tuple[str, NDArray[Any]]:
 
 
 def array_or_none(reply: RecordDict) -> NDArray[Any] | None:
-    """Return a reply's only array, or None. Raises nothing."""
+    """Return a reply's only array, or None."""
     return or_none(lambda: only_array(reply)[1], "the app's reply does not hold one array: %s")
 
 
 def or_none(read: Callable[[], ReadT], text: str) -> ReadT | None:
-    """Return ``read()``, or None if it raises, which the client's log records.
-
-    The app's reply is private, also its absence, so nothing is raised.
-    """
+    """Return ``read()``, or None if it raises: the state of a reply is private."""
     try:
         return read()
     except Exception as error:
@@ -303,10 +283,10 @@ def or_none(read: Callable[[], ReadT], text: str) -> ReadT | None:
 def rows_complaint(
     reply: RecordDict, expected: str, wrong: Callable[[NDArray[Any]], int | None], fault: str
 ) -> str | None:
-    """Return why not all rows of a reply's only array can be read, or None.
+    """Return why rows of a reply's only array are unreadable, or None.
 
-    ``wrong`` counts the unreadable rows, or returns None for an array of another form. The text is
-    as private as the reply: use it in a rehearsal or a simulation only.
+    ``wrong`` counts unreadable rows, or returns None for another form of array. The text is as
+    private as the reply.
     """
     try:
         name, found = only_array(reply)
@@ -322,7 +302,7 @@ def rows_complaint(
 
 
 def odd_entries(values: NDArray[Any]) -> str:
-    """Return a text that counts NaN and infinite entries."""
+    """Return the counts of NaN and infinite entries as text."""
     nan = int(np.count_nonzero(np.isnan(values)))
     infinite = int(np.count_nonzero(np.isinf(values)))
     return f"{nan:,} NaN and {infinite:,} infinite of {values.size:,} entries"

@@ -1,11 +1,8 @@
-"""Releases of model updates and evaluations, by the mechanism that the proposal names.
+"""Releases of model updates and evaluations, by the proposal's mechanism.
 
-An update is the trained model minus the model that the server sent, over all floating-point arrays
-in the record's order, or over those that the proposal names (:mod:`flower_ldp.wire.layout`). If
-the proposal states a subspace, the update is projected. The rest of the app's reply is dropped.
-
-An extension gets the update and a source of randomness only. Its report always has the stated
-length: an invalid report or an error is replaced by a neutral report drawn before the app ran.
+An update is the trained model minus the model sent, over the arrays that the proposal is about
+(:mod:`flower_ldp.wire.layout`). An extension gets only the update and randomness. Its invalid
+reports and errors are replaced by a neutral report drawn before the app ran.
 """
 
 from __future__ import annotations
@@ -50,18 +47,9 @@ def read_proposal(
 ) -> tuple[UpdateProposal[MechanismT], ModelLayout, dict[str, NDArray[Any]]]:
     """Return a message's proposal, the layout of its model, and the model.
 
-    ``known`` maps a mechanism's name to the reader of its parameters.
-
-    Raises
-    ------
-    RefusalError
-        If the message holds no proposal.
-    WireError
-        If the proposal is malformed, there is not exactly one model, or the proposal is about other
-        arrays than ``trainable`` names.
-    ValueError
-        If the model cannot be flattened or is too small for the proposal, has no array that
-        ``trainable`` names, or no ledger could keep the report.
+    Raises RefusalError without a proposal; WireError for a malformed one, for not exactly one
+    model, or for other arrays than ``trainable``; ValueError if model and proposal do not fit, or
+    no ledger could keep the report.
     """
     fields, part = without_part(release.proposed(content))
     proposal = UpdateProposal.from_fields(fields, known)
@@ -82,9 +70,7 @@ def read_proposal(
 def trained_model(reply: RecordDict, layout: ModelLayout) -> dict[str, NDArray[Any]]:
     """Return the arrays of a reply's only ArrayRecord that the update is made of.
 
-    Other arrays are not opened: they may hold any bytes. Raises WireError as :func:`single_model`,
-    and ValueError as :meth:`~flower_ldp.wire.layout.ModelLayout.check_names` before an array is
-    opened.
+    Names are checked first, and other arrays are not opened: they may hold any bytes.
     """
     found = release.single_record(reply)
     layout.check_names(found)  # before one is opened: a record may name an array very many times
@@ -112,7 +98,7 @@ class OpenProposal(OpenRelease):
 
 @dataclass(frozen=True)
 class OpenUpdate(OpenProposal, Generic[MechanismT]):
-    """An accepted proposal, with the model to measure the update from."""
+    """An accepted proposal about an update."""
 
     proposal: UpdateProposal[MechanismT]
     layout: ModelLayout
@@ -120,15 +106,14 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
 
     @property
     def parameters(self) -> str:
-        """The proposal, its part of the model and the dimension, as canonical JSON."""
+        """Proposal, part of the model and dimension, as canonical JSON."""
         proposed, part = self.proposal.to_fields(), self.layout.part.to_fields()
         return canonical({**proposed, **part, "dimension": self.layout.dimension})
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the packed report.
+        """Return the packed report, neutral if the reply is not one finite model like the one sent.
 
-        It is neutral if the reply has not exactly one model, another layout than the model sent, or
-        a non-finite value. Only the part that the proposal names is read.
+        Only the part that the proposal names is read.
         """
         text = "the app's reply holds no model like the one sent: %s"
         return self._answer(release.or_none(lambda: self._update(reply), text), rng)
@@ -177,18 +162,17 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
 class UpdateRelease(Release):
     """Releases a train reply as a mechanism's report of the update.
 
-    The update is the trained model minus the model that the server sent, over **all**
-    floating-point arrays that the proposal is about, scalars included. A proposal may be about
-    fewer arrays, or a projection of the update. The rest of the reply (metrics, number of examples,
-    integer and boolean arrays) is dropped. The proposal names the mechanism; each subclass accepts
-    one.
+    The update is the trained model minus the model sent, over **all** floating-point arrays that
+    the proposal is about, scalars included, or a projection of it. The rest of the reply (metrics,
+    number of examples, integer and boolean arrays) is dropped. The proposal names the mechanism;
+    each subclass accepts one.
 
     Parameters
     ----------
     trainable : str or sequence of str, optional
-        Names or patterns (``"head.*"``) of the arrays that the app trains. The app may then reply
-        with these alone, and a proposal about others is refused before the charge. Without it the
-        proposal decides. Other arrays of the reply never leave.
+        Names or patterns (``"head.*"``) of the arrays that the app trains. The app may reply with
+        these alone, and a proposal about others is refused before the charge. By default the
+        proposal decides. Other arrays never leave.
     """
 
     mechanisms: ClassVar[tuple[type[UpdateMechanism], ...]] = UPDATE_MECHANISMS
@@ -199,17 +183,16 @@ class UpdateRelease(Release):
         patterns_of(self.trainable)  # its type
 
     def open(self, content: RecordDict) -> OpenUpdate[UpdateMechanism]:
-        """Read the proposal and the model that the server sent.
+        """Read the proposal and the model sent.
 
         Raises
         ------
         RefusalError
             If the message holds no proposal.
         WireError
-            If the proposal is malformed, about other arrays than ``trainable``, or there is not
-            exactly one model.
+            If the proposal is malformed or about other arrays, or there is not exactly one model.
         ValueError
-            If the model does not fit the proposal, or no ledger could keep the report.
+            If model and proposal do not fit, or no ledger could keep the report.
         """
         known = {kind.name: kind.of_parameters for kind in self.mechanisms}
         return OpenUpdate(*read_proposal(content, known, self.trainable))
@@ -263,16 +246,12 @@ class ExtensionRelease(Release):
         patterns_of(self.trainable)  # its type
 
     def open(self, content: RecordDict) -> OpenExtension:
-        """Read the proposal and the model that the server sent, without loading the extension.
+        """Read the proposal and the model sent, without loading the extension.
 
         Raises
         ------
-        RefusalError
-            If the message holds no proposal.
-        WireError
-            If there is no well-formed proposal of this extension, or not exactly one model.
-        ValueError
-            If the model does not fit the proposal, or no ledger could keep the report.
+        RefusalError, WireError, ValueError
+            As :meth:`UpdateRelease.open`; WireError also for another mechanism.
         """
         known = {self.name: partial(ExtensionReport.named, self.name)}
         return OpenExtension(*read_proposal(content, known, self.trainable))
@@ -288,7 +267,7 @@ class OpenExtension(OpenUpdate[ExtensionReport]):
         return replace(asked, extension=self.proposal.mechanism, entries=entries)
 
     def with_permit(self, permit: Permit) -> OpenExtension:
-        """Return the release with the loaded extension; raise TypeError if the permit has none."""
+        """Return the release with the permit's extension; TypeError if there is none."""
         if permit.prepared is None:
             raise TypeError("the authorizer has loaded no extension")
         return replace(self, proposal=replace(self.proposal, mechanism=permit.prepared))
@@ -302,17 +281,15 @@ class OpenExtension(OpenUpdate[ExtensionReport]):
 class ProtectedEvalRelease(Release):
     """Releases an evaluate reply as private rows of class probabilities and private metrics.
 
-    The proposal names the mechanism of the rows: Laplace noise, or a response over a codebook that
-    it contains. The app's reply must hold one ArrayRecord with one array of class probabilities
-    (softmax rows), floats of shape (rows, classes).
+    The proposal names the mechanism of the rows (Laplace noise, or a response over its codebook)
+    and their number. The app's reply must hold one ArrayRecord with one array of softmax rows,
+    floats of shape (rows, classes). If there are more rows, that many are drawn without
+    replacement; if fewer, they are repeated. Neutral rows therefore do not reveal the number of
+    examples. This is sound because the guarantee is about the client.
 
-    The proposal sets how many rows leave. More rows are sampled without replacement; fewer are
-    repeated. Neutral rows therefore do not reveal the number of examples. This is sound because the
-    guarantee is about the client, whatever its rows are.
-
-    Metrics leave if the proposal names them, each by its own mechanism, read from the reply's
-    MetricRecord. Unreadable or missing rows and metrics are answered by the neutral law, each by
-    itself. The rest of the reply is dropped.
+    Metrics leave if the proposal names them, each by its own mechanism, from the reply's
+    MetricRecord. Unreadable or missing rows and metrics are neutral, each by itself. The rest is
+    dropped.
     """
 
     def open(self, content: RecordDict) -> OpenEvaluation:
@@ -323,7 +300,7 @@ class ProtectedEvalRelease(Release):
         RefusalError
             If the message holds no proposal.
         WireError
-            If the proposal is no well-formed one of an evaluation.
+            If the proposal is malformed.
         ValueError
             If no ledger could keep the report.
         """
@@ -341,7 +318,7 @@ class OpenEvaluation(OpenProposal):
 
     @property
     def parameters(self) -> str:
-        """The proposal as canonical JSON; a codebook by its SHA-256."""
+        """The proposal as canonical JSON, with a codebook's SHA-256."""
         fields = {
             name: hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else value
             for name, value in self.proposal.to_fields().items()
@@ -349,11 +326,7 @@ class OpenEvaluation(OpenProposal):
         return canonical(fields)
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the packed report.
-
-        Each row off the simplex, all rows if there are none, and each metric that is no number are
-        neutral.
-        """
+        """Return the packed report, neutral in each unreadable row and metric."""
         mechanism = self.proposal.mechanism
         rows = _chosen(release.array_or_none(reply), (mechanism.rows, mechanism.classes), rng)
         return self._report(rows, _metrics(reply), rng)
@@ -363,10 +336,7 @@ class OpenEvaluation(OpenProposal):
         return self._report(None, {}, rng)
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return why a report of this reply would be neutral in part, or None.
-
-        Too few rows are no reason, because they are repeated.
-        """
+        """Return why a report of this reply would be neutral in part, or None."""
         classes = self.proposal.mechanism.classes
 
         def wrong(found: NDArray[Any]) -> int | None:
@@ -403,10 +373,7 @@ class OpenEvaluation(OpenProposal):
 def _chosen(
     rows: NDArray[Any] | None, shape: tuple[int, int], rng: RandomSource
 ) -> NDArray[Any] | None:
-    """Return as many rows as asked for, or None for no rows.
-
-    Too few rows are repeated; a remainder or an excess is sampled without replacement.
-    """
+    """Return as many rows as asked for, repeated or sampled, or None for no rows."""
     count, classes = shape
     if rows is None or not _are_rows(rows, classes):
         return None

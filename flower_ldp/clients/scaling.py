@@ -1,15 +1,13 @@
 """Private scaling: means and quantiles of columns, released once and kept.
 
-Features scaled by private rows (a ``StandardScaler``) leak, because no noise covers that choice.
-Here the numbers are a release, charged to the owner's ledger under a name and stored beside the
-charge. Later calls in any round and run return them for free. See docs/dpsgd_release.md. Public
-ranges cost nothing.
+Features scaled by private rows leak, because no noise covers that choice. Here the numbers are a
+release under a name, stored beside its charge; later calls in any round and run are free
+(docs/dpsgd_release.md).
 
-**Guarantee**: epsilon per example and delta 0, except for a failure of the whole. A row that fails
-affects its own example alone. No epsilon covers what fails for all rows (``len(rows)``,
-``groups``, memory): the charge is sealed as failed, and the run's other scaling and evaluations are
-refused. A killed process leaves a charge without a report: the name is used up, and the run goes
-on.
+**Guarantee**: epsilon per example and delta 0, except for a failure of the whole (``len(rows)``,
+``groups``, memory), which no epsilon covers: it is sealed, and the run's other scaling and
+evaluations are refused. A row that fails affects its own example alone. A killed process uses up
+the name, and the run goes on.
 
 The owner's policy allows it by the names ``example_mean`` and ``example_counts``::
 
@@ -66,7 +64,7 @@ def private_means(
     epsilon : float
         Per example, for all columns together.
     name : str
-        Of the release. Another name is another release and costs again.
+        Of the release. Another name costs again.
     groups : iterable of hashable, optional
         The patient of each row, if an example is a patient.
 
@@ -77,8 +75,8 @@ def private_means(
     Raises
     ------
     RefusalError
-        If the policy or the budget does not allow it, the name was used with other parameters or
-        failed before, or an app of the run failed as a whole.
+        If policy or budget do not allow it, the name was used with other parameters or failed
+        before, or an app of the run failed as a whole.
     ValueError
         If a parameter is outside its interval. Nothing was charged.
     Exception
@@ -236,8 +234,8 @@ def _mean(values: list[float]) -> float:
 def _part(epsilon: float, columns: int) -> float:
     """Return an epsilon per column; all columns add up to at most ``epsilon``.
 
-    This holds for the noise's exact rates and for sums in doubles: each addition, and the decimal,
-    rounds up by a factor of at most 1 + 2^-53.
+    This holds for exact rates and for sums in doubles, whose roundings are at most a factor 1 +
+    2^-53 each.
     """
     check_epsilon(epsilon)
     if columns == 1:

@@ -1,9 +1,8 @@
 """Sessions between the gate and the package's own training and evaluation in the app.
 
-While the app answers a message, the gate holds a session with the model sent, the charge, and a
-place for the result. The package's code finds it by a context variable, so the app neither receives
-nor returns it, and its reply is not used. This guards against mistakes only: an app can reach any
-object in its process. Whoever pins the app decides what it does.
+A session holds the model sent, the charge, and a place for the result. The package's code finds it
+by a context variable; the app's reply is not used. This guards against mistakes only: an app can
+reach any object in its process.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
@@ -28,11 +27,7 @@ UNKNOWN = "unknown"
 
 @dataclass
 class TrainingSession:
-    """One round of private training.
-
-    ``proximal`` is FedProx's weight, at least 0. In a ``rehearsal`` the data is public, and errors
-    name the row that fails.
-    """
+    """One round of private training; a ``rehearsal`` is on public data and raises a row's error."""
 
     granted: GrantedRound
     sent: Arrays
@@ -45,10 +40,7 @@ class TrainingSession:
     _steps: Lock = field(default_factory=Lock, repr=False)
 
     def begin(self) -> None:
-        """Use up the round's steps; raise ReleaseError if they were used before.
-
-        A second training for one message would be another mechanism.
-        """
+        """Use up the round's steps; raise ReleaseError if they were used before."""
         # Never given back: of several threads one gets the steps.
         if not self._steps.acquire(blocking=False):
             raise ReleaseError("the steps of this round are used: one message, one training")
@@ -61,10 +53,7 @@ class TrainingSession:
 
 @dataclass
 class CountSession:
-    """One evaluation. ``total`` is **private**: the exact count on the mechanism's grid.
-
-    In a ``rehearsal`` the data is public, and errors name the row that fails.
-    """
+    """One evaluation. ``total`` is **private**: the exact count on the mechanism's grid."""
 
     mechanism: ExampleMean
     example: str
@@ -101,8 +90,7 @@ def in_session(session: TrainingSession | CountSession) -> Iterator[None]:
 def current_session(kind: type[SessionT]) -> SessionT:
     """Return the session of the message being answered.
 
-    Raises ReleaseError if there is none of this kind: the app has no such release, or another
-    thread calls.
+    Raises ReleaseError if there is none of this kind, or another thread calls.
     """
     found = _current.get()
     if not isinstance(found, kind):
@@ -131,8 +119,7 @@ def by_group(groups: Iterable[Hashable] | None, rows: int) -> list[NDArray[np.in
     """Return the row numbers of each group, int64; without groups each row is one.
 
     ``groups`` is **private**. A row is in no group if its entry is missing, raises, or names nobody
-    (None, "", NaN). Arrays and tensors are compared by value. Raises ValueError if ``groups`` is a
-    mapping or a set.
+    (None, "", NaN). Arrays and tensors are compared by value.
     """
     if groups is None:
         return [np.array([row]) for row in range(rows)]
@@ -161,10 +148,7 @@ def _each(groups: Iterable[Hashable]) -> Iterator[Hashable]:
 
 
 def _key(group: Hashable) -> Hashable:
-    """Return a key that compares groups by value, or None for nobody.
-
-    Objects that are compared by identity, such as tensors, would make each row its own group.
-    """
+    """Return a key that compares groups by value, or None for nobody."""
     if getattr(group, "ndim", None) == 0 and hasattr(group, "item"):
         group = group.item()
     if type(group) is tuple:

@@ -1,4 +1,4 @@
-"""The client app of a feature party in a split run.
+"""The client app of a feature party in a split run (docs/embedding.md).
 
 =====================  ==================================================================
 type of message        answer
@@ -11,17 +11,11 @@ type of message        answer
 ``train.backward``     empty; updates the bottom by a gradient
 =====================  ==================================================================
 
-Embeddings pass the gate (:class:`~flower_ldp.clients.LdpMod`). The claim decides what a bottom may
-learn from: a ``conditional`` one takes labels and gradients, a ``dp`` one labels (how it uses them
-is the party's own promise), a ``public`` one nothing. A bottom that takes gradients answers only a
-run that is at its step.
-
-Every answer needs the authorizer. Messages are read and refused by public facts alone: the message,
-the ids and the party's step. Failures of the app's work afterwards do not show: answers are empty,
-and the step that the message asks for is reached in any case (:func:`reach`).
-
-The bottom embeds each record by itself, since in a batch the last bits of one record can depend on
-the others.
+A ``conditional`` bottom takes labels and gradients, a ``dp`` one labels (how it uses them is the
+party's own promise), a ``public`` one nothing. Every answer needs the authorizer. Refusals depend
+on the message, the ids and the party's step alone. Failures afterwards do not show: answers are
+empty, and the step is reached in any case (:func:`reach`). Each record is embedded by itself, since
+its last bits can depend on a batch.
 """
 
 import json
@@ -58,10 +52,7 @@ Task = tuple[Callable[[], None], str | None]
 
 
 def reach(party: Party, step: str) -> None:
-    """Set the party to the step although its app failed; log an error if that is impossible.
-
-    The log line's length does not depend on the records, so neither does whether it can be written.
-    """
+    """Set the party to the step although its app failed, or log a line of constant length."""
     try:
         if party.step != step:
             party.skip(step)
@@ -141,9 +132,9 @@ def _step(content: RecordDict, field: str) -> str:
 
 
 def _check_step(party: Party, content: RecordDict) -> None:
-    """Refuse a message for another step than that of a bottom that learns.
+    """Refuse a message for another step than that of a learning bottom.
 
-    The step to be made may equal the step made last: its answer was then lost.
+    It may repeat the last step, whose answer was then lost.
     """
     if party.claim.kind != "conditional":
         return
@@ -187,10 +178,9 @@ def split_client_app(
     Parameters
     ----------
     load : callable
-        Returns the party from Flower's context; called for each message, because Flower may use a
-        new process for each. It must read public facts only (ids, claim, weights): the server
-        learns if it fails (``FAILED``), since no answer is possible without the ids. Read features
-        in ``embed``.
+        Returns the party from Flower's context; called for each message. It must read public facts
+        only (ids, claim, weights), because the server learns if it fails (``FAILED``). Read
+        features in ``embed``.
     authorizer : Authorizer, optional
         By default the data owner's policy and ledger.
     mods : sequence of Mod

@@ -1,12 +1,9 @@
 """Embeddings on the client: randomized embeddings of one block of records.
 
-A release is opened from public facts: the proposal, the ids, and the party's
-:class:`~flower_ldp.mechanisms.BottomModelClaim`, which decides under which names the cost is
-charged. A block's report is kept under the proposal, the digest of the bottom's weights and, if the
-bottom takes gradients, its step. While the bottom is unchanged, the block is drawn once and sent
-again for free in every epoch, run and process.
-
-The claim is about single records, so invalid records are neutral one by one. The claim does not
+The party's :class:`~flower_ldp.mechanisms.BottomModelClaim` decides under which names the cost is
+charged. A block's report is kept under the proposal, the digest of the bottom's weights and, if it
+takes gradients, its step. While the bottom is unchanged, a block is drawn once and sent again for
+free. The claim is about single records, so invalid records are neutral one by one. It does not
 cover a reply that is neutral as a whole (no array, or late).
 """
 
@@ -41,11 +38,7 @@ _log = logging.getLogger("flower_ldp")
 def read_block(
     tables: RecordTables, content: RecordDict
 ) -> tuple[wire.EmbeddingProposal, NDArray[np.int64]]:
-    """Return a message's proposal about a block, and the block's rows in the party's table.
-
-    Raises WireError or ValueError for a malformed proposal, and RefusalError if the records are not
-    the party's.
-    """
+    """Return a message's proposal about a block, and the block's rows in the party's table."""
     proposal = wire.EmbeddingProposal.from_fields(read_record(content, PROPOSAL_KEY))
     check_table(tables, proposal.terms)
     return proposal, tables.rows(proposal.terms.table, proposal.block)
@@ -85,7 +78,7 @@ EMBEDDING_KEY = "embedding"
 class Party(ABC):
     """The holder of some columns, with its own bottom model.
 
-    Subclass it. The methods with a body here fit a bottom that learns nothing from the server.
+    Subclass it. The default methods fit a bottom that learns nothing from the server.
     """
 
     #: Public, and different for each party.
@@ -110,15 +103,15 @@ class Party(ABC):
     def digest(self) -> str:
         """Return a digest of the bottom's weights, equal only for equal bottoms.
 
-        It must change with each step that a bottom made or skipped. Otherwise a repeated report
-        would show that a step did not change the bottom.
+        It must change with each step made or skipped. Otherwise a repeated report would show that a
+        step did not change the bottom.
         """
 
     def prepare(self, table: str, labels: NDArray[np.int64], response: KaryResponse) -> None:
         """Train the bottom on labels randomized by ``response``, one for each of its own rows.
 
-        Labels that it was already trained on must change nothing. A failed training must leave the
-        weights and still change the digest.
+        Do nothing for labels that it was trained on. A failed training must keep the weights and
+        change the digest.
         """
         raise ValueError("this bottom takes no labels")
 
@@ -131,15 +124,15 @@ class Party(ABC):
     ) -> None:
         """Update the bottom by the loss gradient with respect to the bits of these rows.
 
-        ``step`` names the step. If it is the step made last, do nothing.
+        Do nothing if ``step`` is the step made last.
         """
         raise ValueError("this bottom is frozen")
 
     def skip(self, step: str) -> None:
         """Advance the step without training, because the step failed or timed out.
 
-        The party's step is public, so it must not show whether the app failed. Work still under way
-        must not change the step afterwards.
+        The step is public, so it must not show whether the app failed. Work still under way must
+        not change it afterwards.
         """
         self.step = step
 
@@ -178,9 +171,8 @@ class EmbeddingRelease(Release):
 class OpenEmbedding(KeptRelease):
     """An accepted proposal about one block.
 
-    ``layout`` and ``bottom`` are digests of the blocks' layout and the bottom's weights. The step
-    of a bottom that takes gradients is part of the question: a step that changed nothing, because
-    the app failed, must not show by a repeated report.
+    A learning bottom's step is part of the question, so a step that changed nothing is not shown by
+    a repeated report.
     """
 
     proposal: wire.EmbeddingProposal
@@ -225,11 +217,7 @@ class OpenEmbedding(KeptRelease):
         return {**fields, **stands, **(amounts if claim.kind == "dp" else {})}
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the packed report.
-
-        Records that cannot be read are neutral, all of them if the reply is not one array of the
-        block's shape.
-        """
+        """Return the packed report; unreadable records are neutral."""
         return self._report(release.array_or_none(reply), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:

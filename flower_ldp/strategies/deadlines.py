@@ -1,13 +1,12 @@
 """Deadlines for missing nodes and for replies that stop halfway.
 
-**Replies.** Flower's call returns when every *announced* reply is complete. A node that dies
-halfway holds it up for three minutes, past the round's timeout. Here replies are fetched in groups,
-each in its own thread; a slow group is left to its thread, and the deadline holds. A reply whose
-objects would take much more memory than was sent, or cannot be read, comes as an error and cannot
-end the run.
+Flower's call returns when every *announced* reply is complete. A node that dies halfway holds it up
+for three minutes, past the round's timeout. Here replies are fetched in groups by threads, so the
+deadline holds. A reply that would take much more memory than was sent, or cannot be read, becomes
+an error.
 
-**Nodes.** Flower's strategies wait for enough nodes without limit. :func:`grid_with_deadlines` ends
-both waits for any strategy; this package's strategies do so by :class:`StrategyWithDeadlines`.
+Flower's strategies also wait for enough nodes without limit. :func:`grid_with_deadlines` ends both
+waits for any strategy.
 """
 
 import math
@@ -49,10 +48,7 @@ WAIT_SECONDS = 3_600.0
 def send_and_receive(
     grid: Grid, messages: Iterable[Message], timeout: float | None = None
 ) -> list[Message]:
-    """Send messages and return the replies that arrive in time; later ones are dropped.
-
-    ``timeout`` is in seconds; None waits for every reply.
-    """
+    """Send messages and return the replies that arrive in time; later ones are dropped."""
     if getattr(grid, "keeps_time_limits", False) is True:
         # Nothing arrives by halves there, and its clock need not be the machine's.
         return list(grid.send_and_receive(messages, timeout=timeout))
@@ -90,7 +86,7 @@ def _bytes_of(message: Message) -> int:
 
 
 def _count_replies(grid: Grid, sent: int) -> None:
-    """Make a grid of Flower's refuse replies that take much more memory than was sent."""
+    """Make Flower's grid refuse replies that take much more memory than was sent."""
     for kind in type(grid).__mro__:
         module = vars(sys.modules[kind.__module__])
         found = module.get(_INFLATE)
@@ -121,7 +117,7 @@ def _metadata(content: bytes) -> Metadata:
 
 
 class _Replies:
-    """The replies to some messages: received, being fetched, or still to be fetched."""
+    """The replies to some messages."""
 
     def __init__(
         self, pull: Callable[[Iterable[str]], Iterable[Message]], message_ids: Iterable[str]
@@ -134,22 +130,19 @@ class _Replies:
         self._answers = queue.SimpleQueue()
 
     def groups(self) -> list[frozenset[str]]:
-        """Return the messages that no thread is fetching, in at most :data:`GROUPS` parts."""
+        """Return the messages that no thread is fetching, in groups."""
         idle = sorted(self._idle)
         parts = min(GROUPS, len(idle))
         return [frozenset(idle[part::parts]) for part in range(parts)]
 
     def ask(self, group: frozenset[str]) -> None:
-        """Start to fetch a group's replies.
-
-        Flower hands a reply out once, so the group must not be fetched twice at a time.
-        """
+        """Start to fetch a group's replies, which Flower hands out only once."""
         self._idle -= group
         # Not to be waited for when the process ends.
         threading.Thread(target=self._fetch, args=(group,), daemon=True).start()
 
     def take(self, seconds: float) -> None:
-        """Wait at most ``seconds`` for one more group; raise what its fetching raised."""
+        """Wait for one more group; raise what its fetching raised."""
         try:
             group, replies = self._answers.get(timeout=seconds)
         except queue.Empty:
@@ -179,7 +172,7 @@ def grid_with_deadlines(
     Parameters
     ----------
     grid : Grid
-        The server app's. A grid with deadlines is returned as it is.
+        The server app's.
     wait_seconds : float
         How long too few nodes may be available, in (0, inf). A dead node counts as available for up
         to a minute, until Flower misses its heartbeats.
@@ -210,7 +203,7 @@ def grid_with_deadlines(
 
 
 class StrategyWithDeadlines(Strategy):
-    """A strategy that is prepared for a run before its first round, and whose waiting ends."""
+    """A strategy whose waiting ends."""
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Begin a run with this number of rounds and this model; ``start`` calls it."""
@@ -232,16 +225,10 @@ class StrategyWithDeadlines(Strategy):
         grid : Grid
             The server app's. Too few nodes may be available for an hour; pass
             ``grid_with_deadlines(grid, wait_seconds)`` for another limit.
-        initial_arrays : ArrayRecord
-            The model before the first round.
-        num_rounds : int
-            Number of rounds.
+        initial_arrays, num_rounds, train_config, evaluate_config, evaluate_fn
+            As in ``Strategy.start``.
         timeout : float
             Seconds that a round waits for replies. Later ones are dropped.
-        train_config, evaluate_config : ConfigRecord, optional
-            Sent to clients.
-        evaluate_fn : callable, optional
-            Maps round number and model to metrics; called before the first round and after each.
 
         Returns
         -------

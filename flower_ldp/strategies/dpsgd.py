@@ -34,12 +34,12 @@ class DPSGDStrategy(StrategyWithDeadlines):
     Parameters
     ----------
     strategy : Strategy
-        Samples clients and aggregates their models, for example ``FedAvg()``.
+        Samples clients and aggregates their models.
     weights : mapping of int to float, optional
         Weight of a client by node id, such as its number of examples; positive. Other nodes are not
         asked. By default all nodes are asked with equal weights.
     accuracy_key : str
-        The metric of an evaluation, as in ``AccuracyRelease``. No other is read.
+        The only metric that is read, as in ``AccuracyRelease``.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """Protected evaluation around any Flower strategy, and saving of the best model.
 
-The wrapped strategy trains unchanged. In the evaluate phase clients send locally randomized rows of
-class probabilities, and the server clusters and scores them, as post-processing.
+Clients send locally randomized rows of class probabilities. The server clusters and scores them, as
+post-processing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ProxyCodebook:
     """Rows reported as codes, with a codebook from the round's model and public inputs.
 
     The model's outputs on public inputs give the codebook, and stand for the clients' rows in the
-    score. See :mod:`flower_ldp.strategies.evaluation_scores`.
+    score (:mod:`flower_ldp.strategies.evaluation_scores`).
 
     Parameters
     ----------
@@ -61,9 +61,8 @@ class ProxyCodebook:
     levels : int
         Codes per class.
     trust_repeats : int
-        Simulated experiments on how far the score follows clients
-        (:func:`~flower_ldp.strategies.score_trust`): at least 2, or 0 for none. Each costs one
-        scoring and no private data.
+        Experiments of :func:`~flower_ldp.strategies.score_trust`: at least 2, or 0 for none. Each
+        costs one scoring and no privacy.
 
     Raises
     ------
@@ -104,7 +103,7 @@ class CodebookRows:
     trust_repeats: int
 
     def scored(self, reports: NDArray[np.int64], score: scores.ClusterScore) -> dict[str, float]:
-        """Return ``score``, and ``score-recovery`` and ``score-error`` if asked for."""
+        """Return the score, and its recovery and error if asked for."""
         shares = self.support.spread(self.mechanism.estimate(reports))
         scores.warn_if_near_uniform(self.support.rows, shares)
         values = {"score": score.of_law(self.support.rows, shares, len(reports))}
@@ -146,17 +145,17 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
     clusterer : object, optional
         Of ``sklearn.cluster``; without it the label is the index of a row's largest entry.
     metrics : mapping of str to BoundedMean, optional
-        Scalar metrics to ask for as well, each with its bounds and cost.
+        Scalar metrics to ask for as well.
     cluster_client_num : int, optional
         Most clients asked in a round, at random; all by default.
     every : int
-        Rounds between evaluations. Each evaluation costs every asked client its epsilon again.
+        Rounds between evaluations. Each costs every asked client its epsilon again.
     health : Health, optional
         Asks for one more private bit per report, whether any of it is neutral, and stops the run if
         too many are. Independent of the training's health.
     answers_per_client : int or ClientPool, optional
-        How often a client is asked to evaluate in the whole run, sampled without replacement; share
-        the training's :class:`~flower_ldp.strategies.ClientPool` to count both together.
+        How often a client is asked to evaluate in the whole run, sampled without replacement; the
+        training's :class:`~flower_ldp.strategies.ClientPool` counts both together.
         ``cluster_client_num`` is then the number asked at a time. By default every evaluation
         samples anew.
     min_evaluate_nodes, min_available_nodes, arrayrecord_key, configrecord_key
@@ -165,8 +164,8 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
     Raises
     ------
     ValueError
-        If ``cluster_client_num`` or ``every`` is below 1, the score is unknown, or a metric has the
-        name of a value that :meth:`aggregate_evaluate` returns.
+        If ``cluster_client_num`` or ``every`` is below 1, the score is unknown, or a metric's name
+        is in use.
     TypeError
         If an argument is of a wrong type.
     """
@@ -280,11 +279,11 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
         -------
         MetricRecord or None
             None in rounds without an evaluation. ``accepted``, ``rejected`` and
-            ``rejected-<reason>``; ``score``, unless undefined (as for a single label), and
-            ``score-rows`` (n); with a codebook ``score-recovery`` and ``score-error``; each
-            metric's mean over clients, and ``<name>-noise``, the standard deviation of that mean by
-            noise; ``failing-share`` and ``failing-share-error`` with health bits;
-            ``epsilon-evaluation`` and ``epsilon-total`` (worst client, pure).
+            ``rejected-<reason>``; ``score``, unless undefined, and ``score-rows`` (n); with a
+            codebook ``score-recovery`` and ``score-error``; each metric's mean over clients, and
+            ``<name>-noise``, the standard deviation of that mean by noise; ``failing-share`` and
+            ``failing-share-error`` with health bits; ``epsilon-evaluation`` and ``epsilon-total``
+            (worst client, pure).
 
         Raises
         ------
@@ -317,12 +316,12 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
         """Return the worst-case spending of clients on this server's proposals, training included.
 
         A wrapped strategy of another package states no cost: its replies are not private and are
-        not counted. See :meth:`SignDSStrategy.privacy_spent`.
+        not counted.
 
         Parameters
         ----------
         delta : float
-            Of the approximate bound and the shuffle bound, in (0, 1).
+            As for :meth:`TrainingStrategy.privacy_spent`.
         """
         return self.proposals.report(delta=delta)
 

@@ -1,27 +1,18 @@
 r"""Cluster scores of class probabilities: of rows and of distributions (docs/codebook.md).
 
-Rows are labelled by their largest entry or a clustering, and scored by the silhouette, the index of
-Calinski and Harabasz, or any ``score(rows, labels)``. A score that is not defined (fewer than two
-clusters, or as many as rows) is NaN.
-
-**Of a distribution** with shares :math:`w_i`: the score that N drawn rows have on average, to
-leading order. The silhouette is the limit of many copies. With :math:`w_C` the share of cluster C,
+A score that is not defined (fewer than two clusters, or as many as rows) is NaN. Of a distribution
+with shares :math:`w_i` it is the score of N drawn rows on average, to leading order. The silhouette
+is the limit of many copies. With :math:`w_C` the share of cluster C,
 
 .. math:: a_i = \frac{\sum_{j \in C(i)} w_j d_{ij}}{w_{C(i)}}, \qquad
           b_i = \min_{C \ne C(i)} \frac{\sum_{j \in C} w_j d_{ij}}{w_C}, \qquad
           s = \sum_i w_i \frac{b_i - a_i}{\max(a_i, b_i)}.
 
-Calinski-Harabasz is :math:`1 + N B / ((K - 1) W)`, since N draws have on average (N - K) W within
-clusters and N B + (K - 1) W between them.
+Calinski-Harabasz is :math:`1 + N B / ((K - 1) W)`.
 
-**Codebooks** come from public proxy rows: the model's outputs on public inputs. The guarantee does
-not depend on them. Each code's share is spread over the proxy rows of its cell, because the codes
-are means and would score too high.
-
-**Trust.** A score may repeat the proxy's own score :math:`s_0`. :func:`score_trust` sends pretended
-clients with a known score :math:`s_1` through the mechanism; it needs no client and costs no
-privacy. Recovery is :math:`(\bar s - s_0)/(s_1 - s_0)`, and error the root mean square of
-:math:`s/s_1 - 1`. Differences between clients and proxy *within* cells stay unseen.
+Codebooks come from public proxy rows, such as the model's outputs on public inputs. The guarantee
+does not depend on them. Codes are means and would score too high, so each code's share is spread
+over the proxy rows of its cell.
 """
 
 from __future__ import annotations
@@ -65,8 +56,8 @@ class ClusterScore:
     score : str or callable
         ``SILHOUETTE_SCORE``, ``CALINSKI_HARABASZ_SCORE``, or ``score(rows, labels) -> float``.
     clusterer : object, optional
-        An estimator like those of ``sklearn.cluster``, cloned for each fit. Without it the label is
-        the index of a row's largest entry.
+        Like those of ``sklearn.cluster``; cloned for each fit. Without it the label is the index of
+        a row's largest entry.
 
     Raises
     ------
@@ -109,9 +100,9 @@ class ClusterScore:
         rows : ndarray of float, shape (n, k)
             The possible rows.
         shares : array_like of float, shape (n,)
-            Their shares: not negative, with sum 1.
+            Not negative, with sum 1.
         total : int
-            N, at least 1.
+            At least 1.
 
         Raises
         ------
@@ -269,7 +260,7 @@ def confidence_codebook(proxy: NDArray[np.floating[Any]], levels: int = DEFAULT_
     Raises
     ------
     ValueError
-        If the proxy is empty or not on the simplex, or ``levels`` is not positive.
+        If the proxy is empty or off the simplex, or ``levels`` is not positive.
     """
     rows = _check_proxy(proxy)
     check_in("[1, inf)", "levels", levels, int)
@@ -299,7 +290,7 @@ def kmeans_codebook(proxy: NDArray[np.floating[Any]], codes: int, *, seed: int =
     proxy : ndarray of float, shape (n, k)
         Public rows on the simplex, at least as many as codes.
     codes : int
-        Number of codes, at least 2.
+        At least 2.
     seed : int
         Of the initial centres, which are not private.
 
@@ -311,7 +302,7 @@ def kmeans_codebook(proxy: NDArray[np.floating[Any]], codes: int, *, seed: int =
     Raises
     ------
     ValueError
-        If the proxy is not on the simplex, or has fewer rows than codes.
+        If the proxy is off the simplex, or has fewer rows than codes.
     """
     from sklearn.cluster import KMeans
 
@@ -330,7 +321,7 @@ class ProxySupport:
     Parameters
     ----------
     rows : ndarray of float64, shape (n, k)
-        Rows on the simplex; each cell has at least one.
+        On the simplex; each cell has at least one.
     cells : ndarray of int64, shape (n,)
         The code of each row, in [0, codes).
     codes : int
@@ -364,7 +355,6 @@ class ProxySupport:
         Returns
         -------
         ndarray of float64, shape (n,)
-            With the same sum as ``shares``.
 
         Raises
         ------
@@ -403,10 +393,9 @@ class ScoreTrust:
     proxy_score, true_score : float
         Scores of the proxy and of the pretended clients.
     recovery : float
-        Part of the difference that the estimate shows on average: 1 follows clients, 0 echoes the
-        proxy.
+        Part of the difference that the mean estimate shows: 1 follows clients, 0 echoes the proxy.
     error : float
-        Root mean square relative error of the estimate.
+        Root mean square relative error of the estimate, noise and bias together.
     """
 
     proxy_score: float
@@ -450,9 +439,10 @@ def score_trust(
     repeats: int = 20,
     estimate: Callable[[NDArray[np.int64]], Shares] | None = None,
 ) -> ScoreTrust:
-    """Return how closely a score of ``total`` reported rows follows clients.
+    """Return how closely a score of ``total`` reported rows follows clients, without any client.
 
     The pretended clients have the less confident half of the proxy's rows three times as often.
+    Differences *within* cells stay unseen.
 
     Parameters
     ----------
@@ -465,7 +455,7 @@ def score_trust(
     repeats : int
         Experiments, at least 2. Each costs one scoring.
     estimate : callable, optional
-        Maps reports to shares of codes; by default the mechanism's estimate.
+        Maps reports to shares of codes; by default the mechanism's.
 
     Returns
     -------
@@ -506,8 +496,7 @@ def score_trust(
 def warn_if_near_uniform(rows: NDArray[np.float64], shares: Shares | None = None) -> None:
     """Warn if a model is too unsure for its clusters to mean anything.
 
-    Confidence is the mean largest entry, scaled from [1/k, 1] to [0, 1]; below 0.2 (a mean of 0.28
-    for ten classes) it warns.
+    It warns below a mean largest entry of 0.2 on the scale from 1/k to 1: 0.28 for ten classes.
 
     Parameters
     ----------

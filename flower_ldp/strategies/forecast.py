@@ -1,19 +1,14 @@
 """Forecast of a run: cost per client, expected learning, a test for noise, and a part to train.
 
-**Forecast.** Model and rounds are known once the run begins, nodes from the first round on. That
-round logs the verdict (:mod:`flower_ldp.advice`), as a warning with remedies unless it is good.
+The first round logs the verdict (:mod:`flower_ldp.advice`), as a warning with remedies unless it is
+good.
 
-**Test for noise**, by post-processing. For reports without signal, the squared length of their sum
-has a known mean and variance (:class:`~flower_ldp.mechanisms.base.NullDistribution`). The excess
-over noise estimates the clients' common signal. The sum of all reports is tested **once**, since
-repeated tests would give false alarms: after a quarter of the reports, and when a good run would
-show four standard deviations. It warns of a signal below two deviations, or of one that even with
-two more would be hopeless; only then it says that the steps *are* noise. Below two deviations an
-easy model may still learn. A run at the edge of good is warned of about once in 44 times, and pure
-noise is missed as often.
-
-**Part.** If fewer weights would help, the log names the last layers of the model that are small
-enough, as an argument for ``trainable``.
+**Test for noise**, by post-processing. Without signal the squared length of the reports' sum has a
+known mean and variance (:class:`~flower_ldp.mechanisms.base.NullDistribution`). The sum is tested
+**once**, since repeated tests would give false alarms: after a quarter of the reports, and when a
+good run would show four standard deviations. It warns of a signal below two deviations, or of one
+that even with two more would be hopeless; only then it says that the steps *are* noise. A run at
+the edge of good is warned of about once in 44 times, and pure noise is missed as often.
 """
 
 from __future__ import annotations
@@ -53,10 +48,7 @@ _MOST_LAYERS = 4
 
 
 def rounds_left(left: Sequence[int], each: int, rounds: int) -> int:
-    """Return how many rounds of ``each`` clients are possible, no client twice in one.
-
-    ``left`` says how often each client may still be asked; ``rounds`` is the most.
-    """
+    """Return how many rounds of ``each`` clients are possible, no client twice in one."""
     most = range(1, min(rounds, sum(left) // each) + 1)
     # What is there for r rounds grows ever slower with r: once too little, always too little.
     return bisect_left(most, True, key=lambda r: r * each > sum(min(one, r) for one in left))
@@ -83,10 +75,7 @@ class Forecast(RoundCallback[TrainingRound]):
         self._planned, self._outlook, self._watch = 0, None, None
 
     def before_ask(self, current: TrainingRound) -> None:
-        """Log the outlook in the first round, and let the optimizer plan.
-
-        Raises RuntimeError if the optimizer needs a run and none was begun.
-        """
+        """Log the outlook in the first round, and let the optimizer plan."""
         sample, left = current.sample, current.sample.answers_left()
         if self._outlook is None:
             self._begin(current, left)
@@ -179,7 +168,7 @@ class SignalMonitor:
         self._reports = 0
 
     def add(self, summed: NDArray[Any], reports: int) -> None:
-        """Add a round's sum of reports, in units of a report; warn if all so far are noise."""
+        """Add a round's sum of reports; warn if all so far are noise."""
         if self._sum is None:
             return
         self._sum += summed
@@ -281,7 +270,7 @@ def suggest_trainable(layout: ModelLayout, most: int) -> str:
 
 
 def _place(spec: ArraySpec) -> str:
-    """Return a name without its last part, which arrays of one layer share."""
+    """Return the name without its last part."""
     before, dot, _ = spec.name.rpartition(".")
     return before if dot else spec.name
 
@@ -295,7 +284,6 @@ def _words(layer: _Layer, layout: ModelLayout) -> list[str]:
 
 
 def _is_matrix(layer: _Layer) -> bool:
-    """Return whether a layer has more than biases and scales."""
     return any(len(spec.shape) > 1 for spec in layer)
 
 

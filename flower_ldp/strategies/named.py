@@ -68,10 +68,7 @@ class LearnedStep(Checked):
 
 
 class StepSize(RoundCallback[TrainingRound]):
-    """The step rule of one run, and its state.
-
-    ``estimate`` is MagRR's state; None for a fixed rate.
-    """
+    """The step rule of one run, and its state."""
 
     def __init__(self, rule: FixedStep | LearnedStep, scaling: Scaling = "published") -> None:
         if scaling not in get_args(Scaling):
@@ -100,7 +97,7 @@ class StepSize(RoundCallback[TrainingRound]):
             self._learned["magnitude-majority"] = -1 if majority is None else majority
 
     def metrics(self, current: TrainingRound) -> Metrics:
-        """Return ``r-est`` and ``magnitude-majority`` (1 yes, 0 no, -1 undecided) with bits."""
+        """Return ``r-est`` and ``magnitude-majority``, with bits."""
         return self._learned
 
     def question(self, participation: float) -> tuple[float, float] | None:
@@ -118,11 +115,7 @@ class StepSize(RoundCallback[TrainingRound]):
             _ = plan.unbiasing
 
     def learn(self, ones: int, total: int) -> int | None:
-        """Update the estimate by a round's bits, and return the majority's answer B.
-
-        ``ones`` of ``total`` say that r is below the threshold. None if these bits, with earlier
-        ones of the same question, do not decide.
-        """
+        """Update the estimate by a round's bits; return the majority's answer or None."""
         magnitude = self._rule.magnitude
         if magnitude is None or self.estimate is None:
             return None
@@ -150,14 +143,12 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
     Sampling, ``start`` and ``evaluate_fn`` are those of FedAvg. Clients run
     :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.SignDSRelease`; they send
     no gradient, loss or count. The model moves along the sum of the reported signs. With magnitude
-    bits the round's metrics include ``r-est`` and ``magnitude-majority`` (B: 1 yes, 0 no, -1
-    undecided).
+    bits the metrics include ``r-est`` and ``magnitude-majority`` (B: 1 yes, 0 no, -1 undecided).
 
     Parameters
     ----------
     mechanism : SignDS
-        The dimension selection. Without k, K and h are chosen for the round's model, and each
-        proposal states them.
+        The dimension selection. Without k, K and h are chosen for the round's model.
     step : LearnedStep or FixedStep, optional
         Step size: learned from one more private bit per client (MagRR), or fixed. By default only
         the direction of the sum counts, and ``server_optimizer`` defaults to
@@ -165,15 +156,14 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
     scaling : {"published", "unbiased"}
         See :mod:`flower_ldp.strategies.named`.
     server_optimizer : ServerOptimizer, optional
-        Post-processes the sum. Its state belongs to one run. FixedLength and AgreedLength need a
-        FixedStep or none.
+        Post-processes the sum. Its state belongs to one run.
     **options
         As in :class:`~flower_ldp.strategies.training.TrainingStrategy`.
 
     Raises
     ------
     ValueError
-        For a learned step with an optimizer of planned length, which would ignore the paid bits.
+        For a learned step with FixedLength or AgreedLength, which would ignore the paid bits.
     TypeError
         If an argument is unknown or of a wrong type.
 
@@ -264,9 +254,8 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
 
     Sampling, ``start`` and ``evaluate_fn`` are those of FedAvg. Clients run
     :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.CodewordRelease`. A report
-    says nothing of the update's length, and the estimated mean direction is mostly noise, so the
-    optimizer sets the step's length. The round's metrics include ``expected-cosine``: of the
-    estimate with the clients' direction, if they agree.
+    says nothing of the update's length, so the optimizer sets the step's length. The metrics
+    include ``expected-cosine`` of the estimated with the clients' direction, if they agree.
 
     Parameters
     ----------
@@ -275,7 +264,7 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
         mechanism's.
     server_optimizer : ServerOptimizer, optional
         Post-processes the direction. Its state belongs to one run. By default
-        :class:`~flower_ldp.strategies.AgreedLength`, which needs no tuning.
+        :class:`~flower_ldp.strategies.AgreedLength`.
     **options
         As in :class:`~flower_ldp.strategies.training.TrainingStrategy`.
 
@@ -320,13 +309,13 @@ class GaussianStrategy(TrainingStrategy[Gaussian]):
 
     Sampling, ``start`` and ``evaluate_fn`` are those of FedAvg. Clients run
     :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.GaussianRelease`. The model
-    moves by the unweighted mean of the noised updates, because clients send no numbers of examples.
-    The round's metrics include ``noise-deviation``, of an entry of the mean. For rounds with equal
-    parameters :func:`flower_ldp.accounting.composed_epsilon` gives a smaller bound than the sum of
+    moves by the unweighted mean of the noised updates. The metrics include ``noise-deviation``, of
+    an entry of the mean. For rounds with equal parameters
+    :func:`flower_ldp.accounting.composed_epsilon` gives a smaller bound than the sum of
     :meth:`privacy_spent`.
 
     Arguments are those of :class:`~flower_ldp.strategies.training.TrainingStrategy`; the mechanism
-    is a Gaussian with epsilon and delta of a round, and the clip norm.
+    is a Gaussian.
 
     Examples
     --------

@@ -1,26 +1,19 @@
 r"""Server optimizers for the privatized sum: post-processing without cost (docs/steps.md).
 
-**Adam, Yogi, Adagrad** follow ``FedAdam``, ``FedYogi`` and ``FedAdagrad`` of ``flwr.serverapp`` in
-parameters, defaults and arithmetic (Reddi et al. 2021): for each weight a running mean m of steps
-and v of their squares, and a step :math:`\eta\, m / (\sqrt v + \tau)`. If steps are mostly noise, v
-is about the same for every weight, and the rule is momentum with rate
-:math:`\eta / (\sqrt v + \tau)`. In the first rounds every weight with a step far above :math:`\tau`
-moves by about :math:`\eta`, whatever the size of its step.
+**Adam, Yogi, Adagrad** have the parameters, defaults and arithmetic of Flower's ``FedAdam``,
+``FedYogi`` and ``FedAdagrad`` (Reddi et al. 2021): a step :math:`\eta\, m / (\sqrt v + \tau)` from
+running means m of steps and v of their squares. If steps are mostly noise, this is momentum with
+rate :math:`\eta / (\sqrt v + \tau)`.
 
-**AgreedLength.** Reports give a direction and no length. Too short steps make successive directions
-agree, too long ones make them oppose. For a round's direction g and the running direction v in d
-dimensions,
+**AgreedLength.** Too short steps make successive directions agree, too long ones make them oppose.
+For a round's direction g and the running direction v in d dimensions,
 
 .. math:: z = \sqrt d \cos(g, v)
 
 counts standard deviations of chance. With the model at rest z would be about
-:math:`\sqrt d\, c_g c_v`, where :math:`c^2 = x / (1 + x)` and x is the excess of the squared sum of
-reports over noise (:class:`~flower_ldp.mechanisms.base.NullDistribution`). The target is a share of
-this: one half at first, falling to 0 over the run. Rounds are weighted in v by their number of
-reports.
-
-The first length sets all steps together to three times the model's norm. Arrays of zeros, or nearly
-so, count with 1.25 times the norm of a usual start, and the length then adapts 1.5 times as fast.
+:math:`\sqrt d\, c_g c_v`, where :math:`c^2 = x / (1 + x)` and x is the excess of the reports'
+squared sum over noise (:class:`~flower_ldp.mechanisms.base.NullDistribution`). The target is a
+share of this: one half at first, falling to 0. Rounds weigh in v by their number of reports.
 """
 
 import math
@@ -66,7 +59,7 @@ class ServerOptimizer:
         Parameters
         ----------
         proposed : ndarray of float32, shape (d,)
-            The step that the round's reports propose.
+            The step that the reports propose.
         server_round : int
             From 1.
         """
@@ -77,7 +70,7 @@ class ServerOptimizer:
         return type(self).__name__
 
     def reset(self) -> None:
-        """Reset the state for a new run, possibly of another model."""
+        """Reset the state for a new run."""
 
     def on_run_start(self, rounds: int, weights: Sequence[NDArray[Any]]) -> None:
         """Prepare for a run; called in its first round.
@@ -94,7 +87,7 @@ class ServerOptimizer:
         """Raise RuntimeError if no step is possible yet; called before clients are asked."""
 
     def extend_run(self, rounds: int) -> None:
-        """Note that the run may have this total number of rounds, because clients joined."""
+        """Note that the run may have this total number of rounds."""
 
     def on_signal(self, signal: float, reports: int) -> None:
         """Receive a round's signal, before its step.
@@ -102,7 +95,7 @@ class ServerOptimizer:
         Parameters
         ----------
         signal : float
-            Excess of the squared length of the reports' sum over noise, relative to noise.
+            Excess of the reports' squared sum over noise, relative to noise.
         reports : int
             Number of reports, at least 1.
         """
@@ -110,7 +103,7 @@ class ServerOptimizer:
 
 @dataclass(frozen=True)
 class _Remembering(Checked, ServerOptimizer):
-    """An optimizer with running vectors, which start at zero."""
+    """An optimizer with running vectors."""
 
     _vectors: dict[str, Vector] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -161,7 +154,7 @@ class FixedLength(_Remembering):
     Parameters
     ----------
     length : float
-        Euclidean length of the first step, in units of the weights.
+        Euclidean length of the first step.
     rounds : int
         Planned number of rounds.
     momentum : float
@@ -220,8 +213,7 @@ class Adam(_Adaptive):
     r"""Adam on the server, as Flower's ``FedAdam``.
 
     :math:`m = \beta_1 m + (1 - \beta_1) g` and :math:`v = \beta_2 v + (1 - \beta_2) g^2`. In round
-    t, :math:`\eta` is multiplied by :math:`\sqrt{1 - \beta_2^{t+1}} / (1 - \beta_1^{t+1})`, as in
-    Flower.
+    t, :math:`\eta` is multiplied by :math:`\sqrt{1 - \beta_2^{t+1}} / (1 - \beta_1^{t+1})`.
 
     Parameters
     ----------
@@ -260,12 +252,8 @@ class Yogi(_Adaptive):
 
     Parameters
     ----------
-    eta : float
-        Server's rate, positive.
-    beta_1, beta_2 : float
-        Decay of the mean and rate of the squares' change, in [0, 1).
-    tau : float
-        Adaptivity, positive.
+    eta, beta_1, beta_2, tau : float
+        As for :class:`Adam`.
 
     Raises
     ------
@@ -287,10 +275,8 @@ class Adagrad(_Remembering):
 
     Parameters
     ----------
-    eta : float
-        Server's rate, positive.
-    tau : float
-        Adaptivity, positive.
+    eta, tau : float
+        As for :class:`Adam`.
 
     Raises
     ------
@@ -334,10 +320,9 @@ class AgreedLength(Checked, ServerOptimizer):
     """A step along the running direction, as long as the rounds' directions agree. Needs no tuning.
 
     The length starts from the model's norm and the planned rounds. It grows while directions agree
-    with earlier rounds and shrinks otherwise, by a factor of at most 2 per round, and decays
-    linearly over the plan. This costs no privacy. Only directions count, so SignDSStrategy refuses
-    it with a learned step size. Use it for fresh models; for a model that was trained before as a
-    whole, give a :class:`FixedLength`.
+    and shrinks otherwise, by a factor of at most 2 per round, and decays linearly over the plan.
+    Only directions count, so SignDSStrategy refuses it with a learned step size. For a model that
+    was trained before as a whole, give a :class:`FixedLength`.
 
     Parameters
     ----------
@@ -377,7 +362,7 @@ class AgreedLength(Checked, ServerOptimizer):
         return self._run.rounds
 
     def extend_run(self, rounds: int) -> None:
-        """Raise the number of planned rounds; a smaller number changes nothing."""
+        """Raise the number of planned rounds."""
         run = self._run
         run.rounds = max(run.rounds, rounds)
 
@@ -394,7 +379,7 @@ class AgreedLength(Checked, ServerOptimizer):
         Parameters
         ----------
         proposed : ndarray of float32, shape (d,)
-            Mean of the round's reports, up to a factor that is the same in each round.
+            Mean of the reports, up to a factor that is the same in each round.
         server_round : int
             From 1.
 

@@ -1,10 +1,9 @@
 r"""The true epsilon of the noise that other software adds for its settings.
 
 Each adds normal noise of deviation :math:`\sigma` to updates clipped to length C. Two clipped
-updates are up to 2 C apart, and any two are neighbours under replace-one. One message is a normal
-shift by :math:`\mu = 2C / \sigma`, T messages one by :math:`\sqrt T \mu`, and epsilon at a delta is
-read off the exact curve (:mod:`~flower_ldp.mechanisms.gaussian`). The setting's own epsilon matters
-only through :math:`\sigma`.
+updates are up to 2 C apart, and any two are neighbours under replace-one. T messages are a normal
+shift by :math:`\sqrt T \, 2C / \sigma`, and epsilon is read off the exact curve
+(:mod:`~flower_ldp.mechanisms.gaussian`).
 """
 
 import math
@@ -26,10 +25,7 @@ class NormalNoise:
         return self.distance / self.deviation if self.deviation else math.inf
 
     def epsilon(self, delta: float, rounds: int = 1) -> float:
-        """Return the epsilon of so many messages together; infinite without noise.
-
-        ``delta`` is of all messages together, in [1e-18, 1); ``rounds`` must be fixed in advance.
-        """
+        """Return the epsilon of ``rounds`` messages at a total delta; infinite without noise."""
         shift = self.shift * math.sqrt(rounds)
         return gaussian_epsilon(shift, delta) if shift < math.inf else math.inf
 
@@ -39,26 +35,21 @@ def local_dp_mod(
 ) -> NormalNoise:
     """Return the noise of Flower's ``LocalDpMod``: the classical one for the given sensitivity.
 
-    Nothing compares the sensitivity with the clip. Arguments are the mod's, positive; the
-    sensitivity may be zero, and delta is below 1.
+    Nothing compares the sensitivity with the clip.
     """
     return NormalNoise(2.0 * clipping_norm, sensitivity * classical_deviation(epsilon, delta))
 
 
 def mindspore_dp(clip: float, epsilon: float, delta: float) -> NormalNoise:
-    """Return the noise of MindSpore's ``DP_ENCRYPT``: exact for updates C apart, not 2 C.
-
-    ``epsilon`` is in [1e-3, 100] and ``delta`` in [1e-18, 0.5].
-    """
+    """Return the noise of MindSpore's ``DP_ENCRYPT``: exact for updates C apart, not 2 C."""
     return NormalNoise(2.0 * clip, clip / largest_shift(epsilon, delta))
 
 
 def central_wrapper(noise_multiplier: float, share: float, *, replace: bool) -> NormalNoise:
     """Return the noise of Flower's central wrappers on a mean, in units of clip over clients.
 
-    ``share`` is the weight of the client's update times the number of clients: 1 if all weigh the
-    same. With ``replace`` an update may be replaced by any other or left out, which moves a mean as
-    far; else only by zeros.
+    ``share`` is the weight of the client's update times the number of clients. With ``replace`` an
+    update may be replaced by any other or left out; else only by zeros.
     """
     return NormalNoise((2.0 if replace else 1.0) * share, noise_multiplier)
 
@@ -68,9 +59,7 @@ def flowers_epsilon(
 ) -> float | None:
     """Return the epsilon of ``flwr.serverapp.RdpAccountant``, or None without one.
 
-    It uses Renyi DP for adding or removing a client, without amplification by sampling, as the
-    wrappers with fixed clipping require. None if ``flwr[dp]`` is not installed or this Flower has
-    none.
+    It uses Renyi DP for adding or removing a client, without amplification by sampling.
     """
     try:
         from flwr import serverapp

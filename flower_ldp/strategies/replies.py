@@ -1,11 +1,8 @@
 """Reply validation: each reply is judged by itself; a bad one is counted and left out.
 
 Flower's own check ends a round at the first odd reply and reads no value. Here a client can spoil
-only its own report.
-
-**Early ends.** A run stops if it cannot learn and would cost clients budget or privacy: raw replies
-of apps without a gate, one refusal by most clients, failing apps
-(:class:`~flower_ldp.strategies.Health`), or no model at the end.
+only its own report. A run stops early if it cannot learn and would cost budget or privacy
+(docs/failures.md).
 """
 
 import logging
@@ -33,10 +30,7 @@ Metrics: TypeAlias = dict[str, int | float]
 
 
 class OnceLogger:
-    """Logs each kind of complaint once per run, repeats at the debug level.
-
-    ``learned`` says whether the run had a report or a model; refusals do not stop it afterwards.
-    """
+    """Logs each kind of complaint once per run, repeats at the debug level."""
 
     def __init__(self) -> None:
         self.learned = False
@@ -60,24 +54,10 @@ class OnceLogger:
 class ReplyValidator:
     """Decodes replies one by one and counts the rejected ones.
 
-    Each of ``expected_nodes`` may answer once.
-
-    Attributes
-    ----------
-    accepted : int
-        Replies that decoded.
-    asked : int
-        Nodes that were asked.
-    rejected : Counter of str
-        Rejected replies by reason: a refusal (:mod:`flower_ldp.refusals`); ``"error"`` for an app's
-        error, or the SuperLink's for a lost node; ``"sender"`` for an unknown or repeated sender;
-        or a decoder's reason (``"record"``, ``"version"``, ``"length"``, ...).
-    uncharged : list of int
-        Nodes that refused before the charge (:data:`UNCHARGED`).
-    raw : list of int
-        Asked nodes that sent a raw reply, without a gate.
-    rehearsed : Counter of str
-        Texts of failed rehearsals.
+    ``rejected`` counts by reason: a refusal (:mod:`flower_ldp.refusals`), ``"error"`` for an app's
+    error or a lost node, ``"sender"`` for an unknown or repeated sender, or a decoder's reason.
+    ``uncharged`` lists nodes that refused before the charge, ``raw`` nodes without a gate,
+    ``rehearsed`` the texts of failed rehearsals.
     """
 
     def __init__(self, expected_nodes: Iterable[int], complaints: OnceLogger | None = None) -> None:
@@ -93,7 +73,7 @@ class ReplyValidator:
     def decode(
         self, replies: Iterable[Message], decoder: Callable[[bytes], ReportT]
     ) -> Iterator[ReportT]:
-        """Yield the reports of good replies; ``decoder`` raises WireError for others."""
+        """Yield the decoded reports of good replies."""
 
         def opened(reply: Message) -> ReportT:
             if is_raw(reply.content):
@@ -105,7 +85,7 @@ class ReplyValidator:
     def read(
         self, replies: Iterable[Message], reader: Callable[[Message], ReportT]
     ) -> Iterator[ReportT]:
-        """Yield the reader's results for good replies: those without a WireError."""
+        """Yield the reader's results for replies without a WireError."""
         for reply in replies:
             node = reply.metadata.src_node_id
             try:
@@ -138,7 +118,7 @@ class ReplyValidator:
             raise WireError("sender", "not asked this round, or has answered before")
 
     def _error(self, node: int, text: str) -> WireError:
-        """Return the WireError for a client's error reply, whose text is untrusted."""
+        """Return the WireError for an error reply, whose text is untrusted."""
         reason, detail = text, one_line(text, _MOST_QUOTED)
         if text == refusals.NO_PROPOSAL:
             reason = refusals.REFUSED_PROPOSAL
@@ -159,7 +139,7 @@ def is_raw(content: RecordDict) -> bool:
 
 
 def payload_of(content: RecordDict) -> bytes:
-    """Return the packed report; raise WireError (``"record"``) if the reply holds anything else."""
+    """Return the packed report; raise WireError if the reply holds anything else."""
     if is_raw(content):
         raise WireError(
             "record",
@@ -186,10 +166,8 @@ class RunStopped(RuntimeError):  # noqa: N818  # a decision about the run
 def raise_if_unproductive(replies: ReplyValidator, server_round: int) -> None:
     """Raise RunStopped for a run that is set up wrongly; else log hints.
 
-    A run stops if raw replies outnumber reports and refusals, or if nothing was learned so far and
-    clients refuse with one code. Either must come from more than half of the asked clients, silent
-    ones included, so that one client cannot stop a run. A node that sent a raw reply is not asked
-    again.
+    A run stops if raw replies outnumber reports and refusals, or if nothing was learned and clients
+    refuse with one code: in either case more than half of the asked clients, silent ones included.
     """
     codes = filter(refusals.is_code, replies.rejected)
     refused = Counter({code: replies.rejected[code] for code in codes})
@@ -221,11 +199,7 @@ def raw_hint(nodes: list[int]) -> str:
 
 
 def check_result(result: Result, asked: Mapping[str, int]) -> None:
-    """Raise RunStopped if a finished run learned nothing.
-
-    That is: clients trained and no round gave a model, or they only evaluated and no report was
-    usable. ``asked`` has the number of messages by type.
-    """
+    """Raise RunStopped if a run gave no model, or only evaluated without a usable report."""
     trains, evaluates = asked.get(MessageType.TRAIN, 0), asked.get(MessageType.EVALUATE, 0)
     trained, evaluated = result.train_metrics_clientapp, result.evaluate_metrics_clientapp
     if rejected := _counts(trained) + _counts(evaluated):
@@ -249,7 +223,6 @@ def _causes(found: Counter[str]) -> str:
 
 
 def _counts(rounds: Mapping[int, MetricRecord]) -> Counter[str]:
-    """Return the number of rejected replies of some rounds, by reason."""
     found: Counter[str] = Counter()
     for metrics in rounds.values():
         for name, count in metrics.items():

@@ -1,24 +1,15 @@
 """Rounds of a strategy, their callbacks, the health bit, and the server's count of spending.
 
-**Health bit.** An app that fails sends neutral reports, which cost as much as others. With
-:class:`Health` each client sends one more private bit, whether its report is neutral, and the run
-stops if too many are (docs/failures.md). From N bits with C ones and keeping probability P, the
-share (C / N - (1 - P)) / (2P - 1) is unbiased, with standard error
-sqrt(P (1 - P) / N) / (2P - 1). The run stops if that many ones have a chance of at most 1 in 741
-(three normal deviations) at the allowed share: exact up to 2,000 bits, then by the normal
-distribution. The test looks at the round and at the whole run. A liar weighs 1 / (2P - 1) times as
-much as an honest client, so with a small epsilon few liars can stop a run.
+**Health bit** (docs/failures.md). The run stops if that many ones have a chance of at most 1 in 741
+(three normal deviations) at the allowed share, in the round or in the whole run: exact up to 2,000
+bits, then by the normal distribution.
 
 **Spending.** Every proposal sent counts, answered or not, because a client may have been charged
-and its report lost. Taken off are refusals that a gate sends before the charge, and raw replies,
-which have no promise and are listed in :attr:`SpendingReport.raw`. The clients' ledgers are
-authoritative.
-
-**Worst case.** The pure total is the largest sum over clients, of epsilons and of deltas each. The
-approximate total bounds a client that was asked for each kind of release as often as any client
-was. It holds for epsilons fixed in advance (:mod:`flower_ldp.accounting.composition`). A release
-about a client counts towards its examples and labels (:mod:`flower_ldp.privacy`). Releases that an
-owner waived as post-processing are counted here, because the server does not know.
+and its report lost. Refusals from before the charge are taken off, and so are raw replies, which
+have no promise. The clients' ledgers are authoritative. The pure total is the largest sum over
+clients; the approximate one bounds a client that was asked for each kind of release as often as any
+client was, for epsilons fixed in advance (:mod:`flower_ldp.accounting.composition`). Releases that
+an owner waives as post-processing are counted, because the server does not know.
 """
 
 import math
@@ -68,7 +59,7 @@ _NONE = (0, 0)
 
 @dataclass
 class Round:
-    """State of a round between asking and aggregating; ``nodes`` are those asked."""
+    """State of a round between asking and aggregating."""
 
     server_round: int
     sample: RoundSample
@@ -78,7 +69,7 @@ class Round:
 
 @dataclass
 class TrainingRound(Round):
-    """A round of training, with the model sent and the layout that reports are about."""
+    """A round of training, with the model sent."""
 
     model: Mapping[str, NDArray[Any]]
     layout: ModelLayout
@@ -89,25 +80,22 @@ RoundT = TypeVar("RoundT", bound=Round)
 
 
 class RoundCallback(Generic[RoundT]):
-    """A part of a strategy that follows its rounds. Callbacks run in the order of the list."""
+    """A part of a strategy that follows its rounds."""
 
     def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
         """Begin a run; ``layout`` is None for an evaluation."""
 
     def before_ask(self, current: RoundT) -> None:
-        """Prepare for a round, or raise ValueError or RuntimeError to refuse it.
-
-        No client is chosen yet. Later hooks must not refuse.
-        """
+        """Prepare for a round before sampling; ValueError or RuntimeError refuses it."""
 
     def after_replies(self, current: RoundT, replies: ReplyValidator) -> None:
         """Receive the replies; raise RunStopped if further rounds would be useless."""
 
     def after_step(self, current: RoundT, total: Vector, reports: int) -> None:
-        """Receive the sum of a round's reports, at least one, after the model's step."""
+        """Receive the sum of a round's reports, after the model's step."""
 
     def metrics(self, current: RoundT) -> Metrics:
-        """Return the round's metrics, after its replies were judged."""
+        """Return the round's metrics."""
         return {}
 
 
@@ -118,13 +106,13 @@ class Health(Checked):
     Parameters
     ----------
     epsilon : float
-        Of one bit, per report and client, added to the report's own; in [0.01, 100]. The clients'
-        policies must allow the mechanism ``health``.
+        Of one bit, per report and client, added to the report's own; in [0.01, 100]. Policies must
+        allow the mechanism ``health``.
     stop_above : float
         Largest allowed share of neutral reports, in [0, 1).
     significance : float
-        Required certainty that the share is larger, in normal standard deviations, in [0, inf). The
-        default gives a false stop a chance of at most 0.13 % per test, at the allowed share.
+        Required certainty, in normal standard deviations, in [0, inf). By default a false stop has
+        a chance of at most 0.13 % per test, at the allowed share.
 
     Raises
     ------
@@ -169,7 +157,7 @@ class HealthMonitor(RoundCallback[Round]):
         return None if self._health is None else self._health.epsilon
 
     def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
-        """Forget the bits of an earlier run."""
+        """Forget an earlier run."""
         self._run = _NONE
         self.complaints = OnceLogger()
 
@@ -178,7 +166,7 @@ class HealthMonitor(RoundCallback[Round]):
         self._round = _NONE
 
     def decoder(self, decode: Callable[[bytes], ReportT]) -> Callable[[bytes], ReportT]:
-        """Return a decoder of whole reports that counts the bits of well-formed ones."""
+        """Return a decoder of whole reports that counts their bits."""
 
         def whole(payload: bytes) -> ReportT:
             report, bit = split_health(payload, asked=self._health is not None)
@@ -191,7 +179,7 @@ class HealthMonitor(RoundCallback[Round]):
         return whole
 
     def metrics(self, current: Round) -> Metrics:
-        """Return ``failing-share`` and ``failing-share-error`` of the round, if known."""
+        """Return ``failing-share`` and ``failing-share-error``."""
         if self._health is None or self._round == _NONE:
             return {}
         share, error = self._health.estimate(*self._round)
@@ -234,24 +222,11 @@ def _is_too_large(health: Health, ones: int, reports: int) -> bool:
 class SpendingReport:
     """Worst-case spending of clients on a server's proposals. ``print`` shows it.
 
-    Parameters
-    ----------
-    units : mapping of Unit to PrivacySpent
-        Per unit, the largest sum over clients (pure composition), coarser units included. Only
-        units with a promise.
-    direct : mapping of Unit to PrivacySpent
-        The same for events about exactly this unit.
-    beyond : mapping of Unit to Unbounded
-        Per unit, the most releases of one client that its total does not bound.
-    smaller : mapping of Unit to PrivacySpent
-        Per unit, the smaller valid bound; it has a delta if it is not the sum.
-    clients : mapping of int to mapping of Unit to PrivacySpent
-        Per node id, the expected ledger total of this run.
-    shuffle : ShuffleBound or None
-        Cost of one round towards an observer of shuffled reports only; None if no theorem applies.
-        Never part of a total.
-    raw : tuple of int
-        Nodes that sent raw replies, which no epsilon covers.
+    ``units`` has per unit the largest sum over clients, coarser units included; ``direct`` only
+    events about the unit itself; ``beyond`` the most releases of one client that the total does not
+    bound. ``smaller`` is the smaller valid bound, and ``clients`` the expected ledger totals by
+    node id. ``shuffle`` is the cost of a round towards an observer of shuffled reports only, never
+    part of a total. ``raw`` lists nodes with raw replies, which no epsilon covers.
     """
 
     units: Sums
@@ -304,10 +279,7 @@ class SpendingLog(RoundCallback[Round]):
         self._inherited: list[ClientPool] = []
 
     def before_ask(self, current: Round) -> None:
-        """Count what a client pool remembers of earlier runs, once per pool.
-
-        A pool does not know the events, so an earlier answer counts as one of this round.
-        """
+        """Count what a client pool remembers of earlier runs, at this round's events."""
         pool = current.sample.pool
         if pool is not None and not any(pool is one for one in self._inherited):
             self._inherited.append(pool)
@@ -315,10 +287,9 @@ class SpendingLog(RoundCallback[Round]):
                 self.record(node, _repeated((event, times) for event in current.events))
 
     def choose(self, current: Round, content: RecordDict, fields: Mapping[str, Field]) -> None:
-        """Add the proposal to the content, choose the clients, and count them.
+        """Add the proposal to the content, and choose and count the clients.
 
-        Chosen clients count as asked, so nothing may fail afterwards. Nodes that sent raw replies
-        are excluded.
+        Nothing may fail afterwards. Nodes that sent raw replies are excluded.
         """
         content[PROPOSAL_KEY] = ConfigRecord({**fields})
         current.nodes = [node for node in current.sample.draw() if node not in self._raw]
@@ -334,7 +305,7 @@ class SpendingLog(RoundCallback[Round]):
             current.sample.pool.put_back(replies.uncharged)
 
     def metrics(self, current: Round) -> Metrics:
-        """Return ``epsilon-total`` and ``epsilon-round``, and the deltas if not zero."""
+        """Return ``epsilon-total``, ``epsilon-round`` and nonzero deltas."""
         asked = compose(current.events)[Unit.CLIENT]
         worst = self.worst().get(Unit.CLIENT, PrivacySpent(Unit.CLIENT, 0.0))
         values: Metrics = {"epsilon-total": worst.epsilon, "epsilon-round": asked.epsilon}
@@ -347,15 +318,15 @@ class SpendingLog(RoundCallback[Round]):
         self._asked.setdefault(node, Counter()).update(events)
 
     def answered(self, events: Iterable[PrivacyEvent], reports: int) -> None:
-        """Store the last round's number of reports, for the shuffle bound."""
+        """Store the last round's number of reports."""
         self._last = tuple(events), reports
 
     def worst(self) -> Sums:
-        """Return the largest pure sums over clients, per unit."""
+        """Return the largest pure sums over clients."""
         return _largest(map(compose, self._histories()))
 
     def report(self, *, delta: float) -> SpendingReport:
-        """Return the report; see :meth:`SignDSStrategy.privacy_spent`."""
+        """Return the spending report."""
         units, histories = self.worst(), self._histories()
         clients = {node: compose(_repeated(one.items())) for node, one in self._asked.items()}
         return SpendingReport(
@@ -369,7 +340,6 @@ class SpendingLog(RoundCallback[Round]):
         )
 
     def _histories(self) -> list[list[PrivacyEvent]]:
-        """Return the different histories of clients."""
         different = {frozenset(events.items()) for events in self._asked.values()}
         return [_repeated(history) for history in different]
 
@@ -405,7 +375,7 @@ def _largest(sums: Iterable[Sums]) -> Sums:
 
 
 def _most(histories: Iterable[list[PrivacyEvent]], unit: Unit) -> Unbounded:
-    """Return the most releases of one client that the unit's total does not bound."""
+    """Return the most releases of a client that the unit's total does not bound."""
     found = [unbounded(history, unit) for history in histories]
     silent = max((one.silent for one in found), default=0)
     return Unbounded(silent, max((one.conditional for one in found), default=0))

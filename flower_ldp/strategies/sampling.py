@@ -1,15 +1,10 @@
 """Client sampling: anew in every round, or each client a limited number of times in a run.
 
-**Pool.** Being asked counts, even if no answer comes, because the client may have been charged. A
-refusal before the charge does not count, and that client is asked again after all others. This is
-the server's memory and no promise to a client, whose own ledger and policy bound it. A node that
-returns under another id counts as new.
-
-**Checkpoint.** Two servers can overlap at a restart, so a pool holds the file's lock
-(``NAME.lock``) while it reads, chooses and writes.
-
-**Order of a round.** Candidates are found first and clients chosen last, after the proposal was
-made: an error after the choice would use clients up.
+Being asked counts, even if no answer comes, because the client may have been charged. A refusal
+before the charge does not count, and that client is asked again after all others. This is the
+server's memory and no promise to a client, whose ledger and policy bound it. A node that returns
+under another id counts as new. Clients are chosen last in a round, since an error after the choice
+would use them up.
 """
 
 import json
@@ -41,10 +36,7 @@ _log = logging.getLogger("flwr")
 
 
 def _read(path: Path, most: int) -> Counter[int]:
-    """Return how often each node was asked, empty without a file.
-
-    Raises ConfigError if the file is malformed, or for another number of answers.
-    """
+    """Return how often each node was asked; raise ConfigError for a malformed file."""
     if not path.exists():
         return Counter()
     if not path.is_file():
@@ -88,10 +80,10 @@ class ClientPool:
     answers_per_client : int
         In [1, 1,000,000].
     checkpoint : path-like, optional
-        JSON file that remembers who was asked; written before clients are asked. A restarted server
-        continues with the remaining clients, also while the old server still runs: each reads the
-        file again before it chooses, under a lock (``NAME.lock`` beside it). The folder must exist.
-        A link is followed and stays.
+        JSON file that remembers who was asked, before they are. A restarted server continues with
+        the remaining clients, even while the old server still runs: each reads the file again
+        before it chooses, under a lock (``NAME.lock`` beside it). The folder must exist. A link is
+        followed and stays.
 
     Raises
     ------
@@ -124,7 +116,7 @@ class ClientPool:
         return [node for node in sorted(nodes) if self._asked[node] < self.answers_per_client]
 
     def asked(self) -> dict[int, int]:
-        """Return how often each node was asked; nodes never asked are left out."""
+        """Return how often each node was asked, if ever."""
         return {node: times for node, times in sorted(self._asked.items()) if times > 0}
 
     def choose(self, nodes: Iterable[int], count: int, *, least: int = 0) -> list[int]:
@@ -148,10 +140,8 @@ class ClientPool:
 
         Raises
         ------
-        OSError
-            If the checkpoint cannot be locked or written; no node may be asked.
-        ConfigError
-            If the checkpoint is now malformed; no node may be asked.
+        OSError, ConfigError
+            If the checkpoint cannot be locked or written, or is malformed; no node may be asked.
         """
         with self._held():
             left = self.left(set(nodes))
@@ -165,10 +155,8 @@ class ClientPool:
 
         Raises
         ------
-        OSError
-            If the checkpoint cannot be locked or written; the nodes still count as asked.
-        ConfigError
-            If the checkpoint is now malformed; the nodes still count as asked.
+        OSError, ConfigError
+            As :meth:`choose`; the nodes still count as asked.
         """
         refused = Counter(set(nodes))
         if not refused:
@@ -179,10 +167,7 @@ class ClientPool:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Lock the checkpoint and read what other pools chose.
-
-        Raises OSError if the folder is missing or has no locks, or another server keeps the lock.
-        """
+        """Lock the checkpoint and read what other pools chose."""
         path = self._path
         if path is None:
             yield
@@ -234,9 +219,7 @@ def pool_of(asked: int | ClientPool | None) -> ClientPool | None:
 class RoundSample:
     """The clients available to one round, before sampling.
 
-    ``left`` are available nodes that may be asked once more (without a pool, the sampled ones);
-    ``present`` counts the available nodes. None is asked if fewer than ``least`` are left, since
-    another server may have asked some meanwhile.
+    None is asked if fewer than ``least`` are left: another server may have asked some meanwhile.
     """
 
     pool: ClientPool | None
@@ -247,7 +230,7 @@ class RoundSample:
 
     @property
     def size(self) -> int:
-        """Number of nodes to ask: those wanted, or all that are left."""
+        """Number of nodes to ask."""
         return min(self.wanted, len(self.left))
 
     def answers_left(self) -> tuple[int, ...] | None:
@@ -258,10 +241,7 @@ class RoundSample:
         return tuple(self.pool.answers_per_client - asked.get(node, 0) for node in self.left)
 
     def draw(self) -> list[int]:
-        """Choose the nodes, which count as asked from here on.
-
-        Raises OSError if the checkpoint cannot be written; no node may be asked then.
-        """
+        """Choose the nodes, which count as asked from here on."""
         if self.pool is None:
             return list(self.left)
         chosen = self.pool.choose(self.left, self.wanted, least=self.least)
@@ -281,9 +261,8 @@ def sample_round(
 ) -> RoundSample | None:
     """Return the nodes that a round may ask, or None; waits as Flower does for enough nodes.
 
-    ``fraction``, ``least`` and ``least_available`` are as in FedAvg; ``fraction`` is of all
-    available nodes. ``most`` limits the number, but a pool asks at least ``least``. None if fewer
-    than ``least`` are left, or none are wanted.
+    ``fraction`` is of all available nodes. ``most`` limits the number, but a pool asks at least
+    ``least``.
     """
     if fraction == 0.0:
         return None

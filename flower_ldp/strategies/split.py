@@ -1,9 +1,8 @@
 """Split learning on the server: labels and a top model here, features at the parties.
 
-A step asks every party for randomized embeddings of one block of records, trains the top, and sends
-each party the loss gradient for its embeddings. Frozen bottoms get none, and their embeddings stay
-the same in every epoch. Gradients tell a party about its records' labels. To hide labels from
-parties, randomize them once before they are given to the strategy (docs/embedding.md).
+Each step asks every party for randomized embeddings of a block of records, trains the top, and
+sends learning bottoms the loss gradient. Gradients tell a party about its records' labels. To hide
+labels, randomize them once before they are given to the strategy (docs/embedding.md).
 """
 
 import logging
@@ -67,17 +66,16 @@ class SplitStrategy:
     tables : RecordTables
         The ids of the server's records.
     labels : mapping of str to array of integers
-        Per table, one label for each id in order, or one row of labels, all of one length (for
-        text, a next token at every place).
+        Per table, one label for each id in order, or one row of labels, all of one length.
     parties : int
         Number of feature parties, at least 1.
     train_table : str
         The table to learn from. The others are evaluated.
     noisy_labels : NoisyLabels, optional
-        Labels of the training table, randomized once by :func:`~flower_ldp.clients.private_labels`.
-        Parties train their bottoms on them before any release.
+        Randomized labels of the training table. Parties train their bottoms on them before any
+        release.
     told : NoisyLabels, optional
-        Old name of ``noisy_labels``; give one of the two.
+        Old name of ``noisy_labels``.
 
     Raises
     ------
@@ -145,7 +143,7 @@ class SplitStrategy:
             record again at full cost.
         evaluate_every : int
             Epochs between evaluations of the other tables; 0 for none. The last epoch is evaluated
-            too. Test records are released as well, at the same cost.
+            too. Test records are released at the same cost.
         rng : RandomSource, optional
             For the order of blocks, which is not private.
         checkpoint : path-like, optional

@@ -1,15 +1,13 @@
 """The parties of a split run: asking, alignment and noisy labels.
 
 Each step needs every party's answer, so a party that refuses or fails stops the run with a
-:class:`PartyError`. A party that answers without a gate stops it first, since its embeddings have
-crossed the network.
-
-**Alignment** starts a run. The server sends the digest of each table's ids, and a party with other
-ids refuses. Ids are public among the parties of a run.
+:class:`PartyError`. An answer without a gate stops it first. A run starts with **alignment**: the
+server sends the digest of each table's ids, which are public among the parties, and a party with
+other ids refuses.
 
 **Labels** are randomized and sent once, and bottoms are trained on nothing else. A label costs its
-randomizer's epsilon once: the ledger of the labels' holder stores the reports, which every party
-and run receives. This protects labels from the parties; their holder, which runs the top, has them.
+randomizer's epsilon once, because the holder's ledger stores the reports. This protects labels from
+the parties, not from their holder, which runs the top.
 """
 
 from __future__ import annotations
@@ -48,11 +46,11 @@ class PartyError(LdpError):
     Parameters
     ----------
     party : str
-        Its name, or its node if the name is unknown.
+        Its name, or its node.
     reason : str
         The code that it sent, or the fault of its reply.
     others : sequence of PartyError
-        Errors of other parties in the same exchange; the text includes them.
+        Of other parties in the same exchange; the text includes them.
     """
 
     def __init__(self, party: str, reason: str, others: Sequence[PartyError] = ()) -> None:
@@ -111,9 +109,8 @@ class GridExchange(Exchange):
 class LocalExchange(Exchange):
     """Asks apps in this process, without engine or network, by the same messages and gate.
 
-    For parties with their own app, node configuration and policy. Messages stay objects, which
-    makes split steps fast. :func:`flower_ldp.simulation.run_in_process` runs one app for all nodes
-    with serialized messages.
+    For parties with their own app, node configuration and policy. Messages stay objects;
+    :func:`flower_ldp.simulation.run_in_process` runs one app with serialized messages.
 
     Parameters
     ----------
@@ -150,8 +147,7 @@ class LocalExchange(Exchange):
 def payloads(replies: Mapping[int, Message], names: Mapping[int, str]) -> dict[int, bytes]:
     """Return the payload of each named node's reply.
 
-    Raises RunStopped if a party answered without a gate, for which no epsilon is counted, and
-    PartyError if a party sent no payload.
+    Raises RunStopped for an answer without a gate, PartyError for a missing payload.
     """
     sent = {node for node, one in replies.items() if not one.has_error() and is_raw(one.content)}
     raw = [name for node, name in names.items() if node in sent]
@@ -187,9 +183,9 @@ class AlignedParty:
     Parameters
     ----------
     node : int
-        Its node in this run.
+        In this run.
     name : str
-        Its name in every run; the top gets embeddings in the order of names.
+        In every run; the top gets embeddings in the order of names.
     claim : BottomModelClaim
         How its bottom was trained.
     step : str
@@ -205,7 +201,7 @@ class AlignedParty:
     earlier: tuple[str, ...] = ()
 
     def statement(self, epsilon: float) -> str:
-        """Return what a release of ``epsilon`` per record covers, and how often it is paid."""
+        """Return what ``epsilon`` per record covers, and how often it is paid."""
         again = "for each state of its bottom" if self.claim.kind == "conditional" else "once"
         return (
             f"party {self.name}: epsilon {epsilon:g} per record and release, paid {again}; "
@@ -216,8 +212,7 @@ class AlignedParty:
 def align(exchange: Exchange, tables: Iterable[TableTerms], parties: int) -> list[AlignedParty]:
     """Wait for the parties, check their ids, and return them sorted by name.
 
-    Raises PartyError if a party's records differ or two have the same name, and ValueError for
-    another number of nodes than parties.
+    Raises PartyError for other records or equal names, ValueError for another number of nodes.
     """
     nodes = exchange.nodes(parties)
     if len(nodes) != parties:
@@ -250,15 +245,14 @@ class NoisyLabels:
     ----------
     private : RandomizedLabels
         Result of :func:`~flower_ldp.clients.private_labels` for all labels of the training table,
-        in the order of the ids: randomized once, charged to the label holder's ledger, and the same
-        in every run.
+        in the order of the ids.
     """
 
     private: RandomizedLabels
 
     @property
     def response(self) -> KaryResponse:
-        """The channel, which parties correct for; its epsilon is the cost of a label.
+        """The channel, which parties correct for.
 
         Raises
         ------
@@ -297,10 +291,7 @@ def send_labels(
     records: Records,
     noisy: NoisyLabels,
 ) -> None:
-    """Send the labels to all parties that are not frozen, and wait for their training.
-
-    Raises PartyError if a party refuses or fails.
-    """
+    """Send the labels to all parties that are not frozen, and wait for their training."""
     labels = noisy.private.reports.astype(np.int64)[records.order]
     channel = {"epsilon": float(noisy.response.epsilon), "categories": noisy.response.categories}
     content: dict[str, ConfigRecord | ArrayRecord] = {

@@ -1,16 +1,12 @@
-"""Top models of split training, a top for codes, and checkpoints.
+"""Top models of split training, a top for codes, and checkpoints (docs/embedding.md).
 
-**CodeTop** is Bayes' rule over counted codes. From reports (one-hot rows) with known labels it
-counts, per party and per pair of parties, how often each code occurs with each label. Training and
-prediction both use randomized reports, so the channel need not be inverted. A rare pair falls back
-to the product of the two parties' own distributions.
+**CodeTop** is Bayes' rule over codes counted from randomized reports, so the channel need not be
+inverted. A rare pair of codes falls back to the product of the two parties' distributions.
 
-**Checkpoints.** A top and its bottoms must resume at the same step. A killed or restored process
-can leave their files at different steps, and training would silently continue with models that do
-not belong together. So each keeps the name of its last step and the state before it, and every
-request to a party names the step that it must be at. Gradients of a step leave after the top's file
-is written, and the next step begins when all parties have made this one. If every file is written
-at every step, all are within one step, and a run begins by setting back those ahead.
+**Checkpoints.** A top and its bottoms must resume at the same step, so each keeps the name of its
+last step and the state before it. Gradients of a step leave after the top's file is written, and
+the next step begins when all parties have made this one. With every file written at every step, all
+are within one step, and a run begins by setting back those ahead.
 """
 
 import logging
@@ -97,8 +93,7 @@ class CodeTop(Top):
     classes : int
         Number of labels, at least 2.
     smoothing : float
-        Weight, in records, of the single parties' distributions for a pair of codes; positive. Use
-        more for fewer records.
+        Weight, in records, of the single parties' distributions for a pair of codes; positive.
     """
 
     def __init__(self, classes: int, smoothing: float = 10.0) -> None:
@@ -112,7 +107,7 @@ class CodeTop(Top):
         self._pairs: dict[tuple[int, int], NDArray[np.float64]] = {}
 
     def step(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> tuple[float, None]:
-        """Count a block; return the loss of predicting it before, and no gradients."""
+        """Count a block; return the loss before it, and no gradients."""
         if not self._single:
             widths = [rows.shape[1] for rows in embeddings]
             self._single = [np.zeros((self.classes, width)) for width in widths]
@@ -162,10 +157,7 @@ class CodeTop(Top):
 
 
 class TopFile:
-    """A file with the top after each step, and ``.previous`` beside it with the step before.
-
-    Raises TypeError if the top cannot be saved.
-    """
+    """A file with the top after each step, and ``.previous`` beside it with the step before."""
 
     def __init__(self, path: str | os.PathLike[str], top: Any) -> None:
         if not (hasattr(top, "save") and hasattr(top, "load")):
@@ -181,10 +173,7 @@ class TopFile:
         give_name(new, self._path, keep=self._previous if self._path.exists() else None)
 
     def load(self) -> Iterator[bool]:
-        """Load the files into the top, newest first; yield whether it is the newest.
-
-        Without files, yield False once and leave the top unchanged.
-        """
+        """Load the files into the top, newest first, and yield whether it is the newest."""
         found = [path for path in (self._path, self._previous) if path.exists()]
         for path in found:
             self._top.load(path)
@@ -201,10 +190,9 @@ def settle(
     *,
     any_step: bool = False,
 ) -> list[AlignedParty]:
-    """Set the top and all learning parties to the latest step that all have.
+    """Set the top and all learning parties to the latest common step, or raise PartyError.
 
-    A top without gradients fits any step; ``any_step`` leaves all parties where they are. Raises
-    PartyError if there is no common step, or a party fails to go back.
+    A top without gradients fits any step; ``any_step`` leaves all parties where they are.
     """
     tried: list[str] = []
     for is_last in [True] if file is None else file.load():

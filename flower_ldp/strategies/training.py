@@ -1,7 +1,7 @@
 """The base of all strategies that train from private updates.
 
-A round samples, proposes, collects, estimates, steps and returns metrics; everything else is a
-callback. A subclass says what a round proposes and how the sum of reports becomes a step.
+A subclass says what a round proposes and how the sum of reports becomes a step. Everything else
+that follows a round is a callback.
 """
 
 import logging
@@ -81,7 +81,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
     """Federated training from private reports about updates.
 
     For any :class:`~flower_ldp.mechanisms.UpdateMechanism`: the model moves by the mean of the
-    reports. The strategies of this package's mechanisms are subclasses.
+    reports.
 
     Parameters
     ----------
@@ -91,14 +91,14 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         Post-processes the step. Its state belongs to one run.
     health : Health, optional
         Asks for one more private bit per report, whether it is neutral, and stops the run if too
-        many are. No bit by default.
+        many are.
     answers_per_client : int or ClientPool, optional
         How often a client is asked in the whole run, sampled without replacement. A
         :class:`~flower_ldp.strategies.ClientPool` can be shared with an evaluation or kept in a
         file. By default every round samples anew, as FedAvg does.
     trainable : str or sequence of str, optional
-        Names or patterns (``"head.*"``) of the arrays that reports are about; others are sent to
-        clients and never change. By default all floating-point arrays except running statistics.
+        Names or patterns (``"head.*"``) of the arrays that reports are about; others never change.
+        By default all floating-point arrays except running statistics.
     subspace : Subspace, optional
         Public. Reports are about the update's projection onto it, and the model moves only in it.
         By default reports are about the whole update.
@@ -170,11 +170,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
             self.server_optimizer.reset()
 
     def _asked(self, entries: int | None, participation: float = 1.0) -> UpdateMechanism:
-        """Return the mechanism that clients are asked for.
-
-        ``entries`` is the number of entries of a report (None if unknown), ``participation`` the
-        fraction of available clients asked.
-        """
+        """Return the mechanism that clients are asked for."""
         return self.mechanism  # type: ignore[return-value]
 
     def _next(self, entries: int, participation: float) -> UpdateMechanism:
@@ -182,7 +178,6 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         return self._asked(entries, participation)
 
     def _total(self, current: TrainingRound, reports: Iterable[Any]) -> Vector:
-        """Return the sum of a round's reports, added one by one."""
         mechanism: UpdateMechanism = current.proposal.mechanism
         return mechanism.total(reports, current.layout.entries)
 
@@ -191,7 +186,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         return np.asarray(total / reports)
 
     def _metrics(self, current: TrainingRound, reports: int) -> Metrics:
-        """Return the mechanism's own metrics of a round with at least one report."""
+        """Return the mechanism's own metrics."""
         return {}
 
     def _description(self) -> Iterator[str]:
@@ -208,11 +203,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         return getattr(self.mechanism, "plan", None)
 
     def summary(self) -> None:
-        """Log a client's total cost, the configuration, and what the run can learn.
-
-        Model and rounds are known after ``start`` was called; the outlook is known, and logged, in
-        the first round.
-        """
+        """Log a client's total cost, the configuration, and the outlook, as far as known."""
         first, *more = self._description()
         cost = f"Cost of a round: at most {compose(self.proposal(None).events())[Unit.CLIENT]}"
         _log.info("\t├──> Total of a client by training: %s", self._forecast.total())
@@ -277,7 +268,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
             ``accepted``, ``rejected`` and ``rejected-<reason>``; ``bytes-up`` (payload per report);
             the mechanism's own; ``failing-share`` and ``failing-share-error`` with health bits;
             ``epsilon-total`` (worst client, a sum), ``epsilon-round``, and ``delta-total`` and
-            ``delta-round`` if there are deltas.
+            ``delta-round`` if not zero.
 
         Raises
         ------
@@ -326,7 +317,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         Parameters
         ----------
         delta : float
-            Of the approximate bound and the shuffle bound, in (0, 1). It must exceed the sum of the
+            Of the approximate and the shuffle bound, in (0, 1). It must exceed the sum of the
             releases' own deltas.
         """
         return self.proposals.report(delta=delta)
@@ -373,8 +364,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
 def refuse_central_wrapper(name: str) -> None:
     """Raise TypeError if one of Flower's central DP wrappers is among the callers.
 
-    It would clip nothing, since reports hold no models, and add noise to a private sum. A wrapper
-    does not announce itself, so the call stack is searched.
+    It would clip nothing, since reports hold no models, and add noise to a private sum.
     """
     frame = sys._getframe(1)
     while frame is not None:
@@ -394,10 +384,7 @@ def precision_loss(
     after: Mapping[str, NDArray[Any]],
     step: NDArray[np.floating[Any]],
 ) -> str | None:
-    """Return a log text if most of a step was lost in float16 arrays, else None.
-
-    A float16 has eleven binary digits, so a small change of a weight can round to nothing.
-    """
+    """Return a log text if most of a step was lost in float16 arrays, else None."""
     meant = moved = 0.0
     ends = np.cumsum([spec.size for spec in layout.updated])
     pieces = zip(layout.updated, np.split(step, ends[:-1]), strict=True)

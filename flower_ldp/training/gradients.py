@@ -1,11 +1,9 @@
 """Per-row gradients, the exact sum of clipped gradients, and its noise.
 
 Clipped gradients are rounded to multiples of 2^-33 standard deviations and added, with the noise,
-as integers. Low-order bits of a noisy gradient therefore reveal nothing about the sum.
-docs/dpsgd_release.md bounds the roundings.
-
-Each row is a batch of one in an isolated pass (:mod:`~flower_ldp.isolation`). Its gradient depends
-on this row, the weights and public facts alone, to the last bit.
+as integers, so low-order bits reveal nothing about the sum (docs/dpsgd_release.md). Each row is a
+batch of one in an isolated pass (:mod:`~flower_ldp.isolation`): its gradient depends on this row,
+the weights and public facts alone, to the last bit.
 """
 
 import hashlib
@@ -59,9 +57,8 @@ _FIXED = bytes(range(16))
 class RowModel:
     """Computes a model for one row at a time; the model is unchanged after each use.
 
-    ``measure`` maps output and target, each a batch of one, to a value. ``fixed`` holds buffers and
-    frozen weights, ``learning`` the parameters that need gradients. Raises ValueError if the model
-    is not on the CPU, uses TorchScript or batch statistics, or learns parameters of several dtypes.
+    Raises ValueError if the model is not on the CPU, uses TorchScript or batch statistics, or
+    learns parameters of several dtypes.
     """
 
     def __init__(
@@ -97,10 +94,7 @@ class RowModel:
         return IsolatedPasses(self._model, self._measure)
 
     def row(self, passes: IsolatedPasses, weights: Tensors, index: int) -> torch.Tensor | None:
-        """Return a **private** row's gradient as one vector, or its number; None if it fails.
-
-        The result is valid until the next row.
-        """
+        """Return a **private** row's result, valid until the next row; None if it fails."""
         try:
             passes.begin({**self._fixed, **weights})
             found = self._computed(self._rows.read(index))
@@ -141,8 +135,7 @@ class RowModel:
     def check_nothing_kept(self, passes: IsolatedPasses) -> None:
         """Raise ReleaseError unless the public row gives the same bits as in :meth:`check`.
 
-        It then kept state of a private row. The app's own weights are used, since the server could
-        send weights that hide it.
+        The app's own weights are used, since the server could send weights that hide a kept state.
         """
         try:
             after = self._shown(passes)
@@ -199,8 +192,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 class ClippedSum:
     """Sum of examples' clipped gradients, in multiples of the noise's grid.
 
-    Each gradient is rounded by itself and integers are added, so an example changes no bit of what
-    others add.
+    Each gradient is rounded by itself, so an example changes no bit of what others add.
     """
 
     def __init__(self, size: int, clip: float, unit: float) -> None:
@@ -236,10 +228,7 @@ class StepSum:
         self._model, self._clip, self._unit = model, clip, unit
 
     def __call__(self, weights: Tensors, examples: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Return the sum over examples, given by row indices: int64, shape (d,).
-
-        Raises ReleaseError if state of a row was kept.
-        """
+        """Return the sum over examples, given by row indices: int64, shape (d,)."""
         clipped = ClippedSum(sum(one.numel() for one in weights.values()), self._clip, self._unit)
         with self._model.passes() as passes:
             for rows in examples:

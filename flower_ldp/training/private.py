@@ -1,8 +1,7 @@
 """Private training and accuracy by torch, within the charge of the message.
 
-The gate releases only the model that :func:`private_training` made from the model sent
-(:class:`~flower_ldp.clients.DPSGDRelease`), and the noisy count of :func:`private_accuracy`. See
-docs/dpsgd_release.md for the guarantee, its proof and the assumptions.
+The gate releases only the model that :func:`private_training` made from the model sent, and the
+noisy count of :func:`private_accuracy` (docs/dpsgd_release.md).
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -62,11 +61,10 @@ def private_training(
         ``loss(output, target)`` of a batch of one row, such as
         ``torch.nn.functional.cross_entropy``.
     data : Data
-        Rows of features and a target, read by index, one by one. It must keep no state, including a
+        Rows of features and a target, read by index, one by one. It must keep no state, such as a
         random generator. With ``workers`` it must open files in ``__getitem__``.
     optimizer : callable
-        Makes the optimizer of the trainable parameters, for example
-        ``lambda weights: torch.optim.SGD(weights, lr=0.1)``.
+        Makes the optimizer, for example ``lambda weights: torch.optim.SGD(weights, lr=0.1)``.
     like : sequence of array_like
         A **public** row with the form of features and target. A row of another shape counts as
         zero.
@@ -85,8 +83,8 @@ def private_training(
     Raises
     ------
     ReleaseError
-        If no round was charged for this message, its steps were used before, the policy's example
-        is a patient and there are no groups, or model, loss or data kept state of a row.
+        If no round was charged for this message, its steps were used before, groups contradict the
+        policy, or model, loss or data kept state of a row.
     ValueError
         If the model does not match the arrays sent, is not on the CPU or has buffers that training
         changes, or ``max_rows`` or ``workers`` is outside its interval.
@@ -125,10 +123,7 @@ def check_groups(example: str, groups: object) -> None:
 
 
 def sent_tensors(sent: Arrays, model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return a message's arrays as the model's tensors; shared parameters appear once.
-
-    Raises ValueError if names or shapes differ from the model's.
-    """
+    """Return a message's arrays as the model's tensors; shared parameters appear once."""
     state = model.state_dict()
     odd = state.keys() ^ sent.keys() or {
         name for name, value in state.items() if tuple(value.shape) != sent[name].shape
@@ -154,10 +149,7 @@ def _twins(model: nn.Module) -> dict[str, str]:
 
 
 class _Training:
-    """The steps of a round, apart from the data.
-
-    Raises ValueError if model and arrays differ, or nothing is trainable.
-    """
+    """The steps of a round, apart from the data."""
 
     def __init__(
         self, session: TrainingSession, model: nn.Module, optimizer: MakeOptimizer
@@ -236,15 +228,11 @@ def private_accuracy(
         The client app's.
     model : torch.nn.Module
         With the arrays sent, in evaluation mode.
-    data : Data
-        As for :func:`~flower_ldp.training.private_training`.
-    like : sequence of array_like
-        A **public** row, as for :func:`~flower_ldp.training.private_training`.
     right : callable
         Maps output and target, each a batch of one, to a number in [0, 1].
-    groups, max_rows, workers
+    data, like, groups, max_rows, workers
         As for :func:`~flower_ldp.training.private_training`. A patient counts once, by the mean
-        over its rows that are drawn; a row that fails is wrong.
+        over its drawn rows; a row that fails is wrong.
 
     Returns
     -------
@@ -254,11 +242,10 @@ def private_accuracy(
     Raises
     ------
     ReleaseError
-        If no evaluation was charged for this message, it was counted before, or model, measure or
-        data kept state of a row.
+        If no evaluation was charged for this message, it was counted before, groups contradict the
+        policy, or model, measure or data kept state of a row.
     ValueError
-        If the model does not match the arrays sent or is not on the CPU, or ``max_rows`` or
-        ``workers`` is outside its interval.
+        As for :func:`~flower_ldp.training.private_training`.
     """
     del context  # the evaluation is found by the gate's own means
     session = current_session(CountSession)

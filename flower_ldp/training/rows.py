@@ -1,7 +1,7 @@
 """Private rows in the form of a public row, their examples, and worker processes.
 
-Sums are of integers, so the division among workers changes nothing. Workers are forked, so model,
-loss and data may be closures. A worker that dies fails the training as a whole.
+Workers are forked, so model, loss and data may be closures. A worker that dies fails the training
+as a whole.
 """
 
 import logging
@@ -31,8 +31,7 @@ Row = tuple[torch.Tensor, ...]
 class Rows:
     """Rows of a **private** data set, in the form of the public row ``like``.
 
-    With ``strict`` the data is public, and errors of a row are raised. Raises ValueError if
-    ``like`` is no row.
+    With ``strict`` the data is public, and errors of a row are raised.
     """
 
     def __init__(self, data: Data, like: Sequence[Any], *, strict: bool = False) -> None:
@@ -59,11 +58,10 @@ def _like(part: Any, like: torch.Tensor) -> torch.Tensor:
 
 
 class Examples:
-    """The rows of each example.
+    """The rows of each example; without ``groups`` each row is one.
 
-    Without ``groups`` each row is an example. A row without a group (None, "", NaN or none given)
-    is in no example. ``at_least`` is the policy's number of examples: missing ones have no row.
-    Raises ValueError unless ``max_rows`` is an integer in [1, 1,000].
+    A row without a group is in no example. ``at_least`` is the policy's number of examples: missing
+    ones have no row.
     """
 
     def __init__(
@@ -121,10 +119,7 @@ Compute = Callable[[Tensors, Sequence[Sequence[int]]], torch.Tensor]
 
 @contextmanager
 def shared(compute: Compute, workers: int) -> Iterator[Compute]:
-    """Yield a function that divides the examples among processes and adds the int64 results.
-
-    Raises ValueError unless ``workers`` is in [1, 1,024], and 1 on a system without fork.
-    """
+    """Yield a function that divides the examples among processes and adds the int64 results."""
     check_in("[1, 1024]", "workers", workers, int)
     if workers == 1:
         yield compute
