@@ -1,9 +1,4 @@
-"""Advice before a training starts: what a total epsilon per client can teach, and what would help.
-
-From the number of clients, the weights and the total, the efficiency of answers
-(:mod:`flower_ldp.mechanisms.base`) decides how often to ask, and by which mechanism. All of it is
-public configuration, so advice costs nothing.
-"""
+"""Advice before a training: what a total epsilon per client can teach, and what would help."""
 
 import math
 from bisect import bisect_left
@@ -74,8 +69,7 @@ _SPARE = 1.03
 def counts(units: int, least: int, most: int | None) -> list[int]:
     """Return how often a client may be asked so that its answers have sensible epsilons.
 
-    ``units`` is the total in units of 1e-12; ``least`` and ``most`` bound the answers, None has no
-    bound.
+    ``units`` is the total in units of 1e-12.
     """
     last = max(least, int(units / EPSILON_UNITS / _LEAST_EPSILON))
     last = last if most is None else min(last, most)
@@ -88,8 +82,7 @@ def counts(units: int, least: int, most: int | None) -> list[int]:
 def best(units: int, weights: int, kinds: tuple[Kind, ...], answers: list[int]) -> tuple[Kind, int]:
     """Return the best mechanism and the fewest answers with nearly the best efficiency.
 
-    ``units`` is the total in units of 1e-12, ``kinds`` has the preferred mechanism first, and
-    ``answers`` ascends.
+    ``kinds`` has the preferred mechanism first, and ``answers`` ascends.
     """
     found = {
         (kind, times): _worth(kind, units, times, weights)
@@ -103,10 +96,7 @@ def best(units: int, weights: int, kinds: tuple[Kind, ...], answers: list[int]) 
 
 @lru_cache(maxsize=64)
 def total_for(clients: int, weights: int, signal: float) -> float | None:
-    """Return about the least total, to two digits, that gives a run a signal; None above 100.
-
-    By codewords, or by SignDS for a model that is too large for these, or has one weight.
-    """
+    """Return about the least total that gives a run a signal; None above 100."""
     # As much more as the fewest answers that are nearly worth most may fall short of it.
     needed = signal * weights / clients / (1.0 - _TIE)
     kind: Kind = Codeword if 2 <= weights <= MAX_ORDER else SignDS
@@ -125,7 +115,6 @@ def total_for(clients: int, weights: int, signal: float) -> float | None:
 
 @lru_cache(maxsize=256)
 def _worth(kind: Kind, units: int, times: int, weights: int) -> float:
-    """Return the efficiency of all answers of a client together, for a total."""
     return times * kind(units // times / EPSILON_UNITS).plan(weights, quiet=True).efficiency
 
 
@@ -136,11 +125,11 @@ class Remedies:
     Parameters
     ----------
     weights : int or None
-        At most so many weights.
+        At most so many.
     clients : int or None
-        At least so many clients.
+        At least so many.
     total_epsilon : float or None
-        At least this total for each client, at most 100, with the better mechanism for it.
+        At least this total per client, at most 100, with the better mechanism for it.
     """
 
     weights: int | None
@@ -170,15 +159,9 @@ class UtilityForecast:
     Parameters
     ----------
     plan : callable
-        Maps a number of weights to the mechanism's plan for it.
-    weights : int
-        Of the model.
-    clients : int
-        All clients.
-    rounds : int
-        Rounds that ask for reports.
-    clients_per_round : int
-        Reports of a round.
+        Maps a number of weights to the mechanism's plan.
+    weights, clients, rounds, clients_per_round : int
+        Of the model and the run.
     """
 
     plan: Callable[[int], UpdatePlan]
@@ -300,10 +283,8 @@ class Advice:
         With the epsilon of one answer, rounded down to 12 decimals so that all answers fit.
     plan : SelectionPlan or CodewordPlan
         The mechanism's plan for the model.
-    answers_per_client : int
-        Answers of a client in the run.
-    bytes_up : int
-        Of an answer.
+    answers_per_client, bytes_up : int
+        Answers of a client, and bytes of an answer.
     outlook : UtilityForecast
         Rounds, clients of a round, cosines and verdict.
 
@@ -385,13 +366,12 @@ def advise(
     total_epsilon : float
         Per client for the whole run, pure; positive.
     answers_per_client : int, optional
-        By default the fewest whose efficiency together is within a twentieth of the best.
+        By default the fewest within a twentieth of the best efficiency.
     rounds : int, optional
-        At least ``answers_per_client``, and at most the answers of all. By default 40, or so few
+        At least ``answers_per_client``, and at most the answers of all. By default 40, or fewer so
         that each has 5 reports.
     mechanism : type, optional
-        ``SignDS`` or ``Codeword``. By default the more efficient one; codewords if nearly equal,
-        since they are shorter.
+        ``SignDS`` or ``Codeword``. By default the more efficient one; codewords if nearly equal.
 
     Raises
     ------
@@ -431,7 +411,6 @@ def advise(
 def _check(
     clients: int, weights: int, answers: int | None, rounds: int | None, mechanism: object
 ) -> None:
-    """Raise unless each parameter is in its interval and they agree."""
     check_in(f"[1, {MAX_DIMENSION}]", "clients", clients, int)
     check_in(f"[2, {MAX_DIMENSION}]", "weights", weights, int)
     for name, value in (("answers_per_client", answers), ("rounds", rounds)):
@@ -445,7 +424,7 @@ def _check(
 
 
 def _answers(units: int, clients: int, answers: int | None, rounds: int | None) -> list[int]:
-    """Return how often a client may be asked; each answer has an epsilon in (0, 100]."""
+    """Return how often a client may be asked, with epsilons of at most 100."""
     if units < 1:
         raise ValueError("total_epsilon must be at least 1e-12")
     fewest = max(1, -(-units // int(LARGEST_EPSILON * EPSILON_UNITS)))

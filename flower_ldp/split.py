@@ -1,12 +1,8 @@
 r"""Split (vertical) learning with torch: the cut layer, the server's half, its loss, and a party.
 
-Needs the extra ``torch``. **The cut layer** sends the randomized bits [h > 0] forward by the exact
-sampler of :class:`~flower_ldp.mechanisms.UnaryEncoding`. Backward it is the straight-through
-estimator (Hubara et al. 2016): the gradient passes where :math:`|h| \le 1` and is 0 elsewhere.
-
-**A party** keeps its bottom and optimizer in a file, ``bottom.pt``, since Flower may handle each
-message in a new process. Each step replaces the file and keeps the one before, so that a run can go
-back by one.
+Needs the extra ``torch``. The cut layer sends randomized bits [h > 0] forward. Backward it is the
+straight-through estimator (Hubara et al. 2016): the gradient passes where :math:`|h| \le 1` and is
+0 elsewhere. A party keeps ``bottom.pt`` in its folder, and the file of the step before.
 """
 
 import hashlib
@@ -44,9 +40,8 @@ _FILE, _PREVIOUS = "bottom.pt", "bottom.previous.pt"
 class EmbeddingDP(nn.Module):
     """Randomized one-bit embeddings with a straight-through gradient.
 
-    It has no parameters or buffers, so a model's state dict does not change. Noise is drawn in
-    evaluation mode too, with a new key from the operating system at every call;
-    ``torch.manual_seed`` has no effect on it.
+    Without parameters or buffers. Noise is drawn in evaluation mode too, with a new key from the
+    operating system at every call; ``torch.manual_seed`` has no effect on it.
 
     Parameters
     ----------
@@ -80,12 +75,11 @@ class EmbeddingDP(nn.Module):
         return UnaryEncoding(self.eps, bits, self.one_hot)
 
     def forward(self, h: Tensor) -> Tensor:
-        """Return randomized bits as 0.0 and 1.0.
+        """Return randomized bits as 0.0 and 1.0; NaN becomes a fair bit.
 
         Parameters
         ----------
         h : Tensor of floating point, shape (m,) or (n, m)
-            Not changed.
 
         Returns
         -------
@@ -95,7 +89,7 @@ class EmbeddingDP(nn.Module):
         Raises
         ------
         ValueError
-            If the shape is another, which the model alone decides. NaN becomes a fair bit instead.
+            If the shape is another.
         TypeError
             If ``h`` is not of floating point.
         """
@@ -133,12 +127,11 @@ class TorchTop(Top):
     Parameters
     ----------
     module : Module
-        Maps rows as wide as all embeddings together to scores of shape (records, classes), or
-        (records, classes, labels of a record).
+        Maps them to scores of shape (records, classes), or (records, classes, labels of a record).
     optimizer : callable
         Makes the optimizer from the parameters.
     loss : callable
-        Of scores and labels, mean over records. :class:`ForwardCorrected` for randomized labels.
+        Of scores and labels, mean over records; :class:`ForwardCorrected` for randomized labels.
     """
 
     def __init__(
@@ -185,7 +178,7 @@ class TorchTop(Top):
         return scores
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write module, optimizer and step to a file, replaced as a whole."""
+        """Write module, optimizer and step to a file, atomically."""
         module, optimizer = self.module.state_dict(), self._optimizer.state_dict()
         state = {"module": module, "optimizer": optimizer, "at": self.at}
         with replacing(Path(path)) as file:
@@ -201,8 +194,6 @@ class TorchTop(Top):
 
 class ForwardCorrected:
     """Cross-entropy for labels that went through k-ary randomized response.
-
-    :func:`~flower_ldp.labels.losses.forward_loss` with the likelihood of this channel.
 
     Parameters
     ----------
@@ -230,24 +221,22 @@ class TorchParty(Party):
     tables : RecordTables
         The ids.
     features : callable
-        Returns the features of a table, one row for each id in order; called when an embedding is
-        computed.
+        Returns the features of a table, one row per id in order.
     bottom : Module
         Newly made; weights in the folder replace its own. It must be deterministic (no dropout).
     claim : BottomModelClaim
         How its weights were trained. A ``conditional`` bottom learns from the server's gradients;
         any other is frozen.
     folder : path-like
-        The party's own. Made if it is missing.
+        The party's own; made if missing.
     optimizer : callable, optional
-        Makes the optimizer from the parameters; for gradients from the server.
+        Makes the optimizer for the server's gradients.
     train : callable, optional
-        ``train(bottom, features, labels, loss)`` trains the bottom on labels that the server
-        randomized, with the loss that corrects for it. Under a ``dp`` claim the training must have
-        the claimed epsilon and delta.
+        ``train(bottom, features, labels, loss)`` trains the bottom on randomized labels, with the
+        loss that corrects for it. Under a ``dp`` claim it must have the claimed epsilon and delta.
     save_every : int
-        Steps between writes of the folder. More than 1 only where one object handles all messages;
-        call :meth:`save` at the end.
+        Steps between writes. More than 1 only where one object handles all messages; call
+        :meth:`save` at the end.
 
     Raises
     ------
@@ -292,7 +281,7 @@ class TorchParty(Party):
         return tuple(step for step in found if step != self.step)
 
     def rewind(self, step: str) -> None:
-        """Restore the bottom of a step, if it is at another; ValueError without its file."""
+        """Restore the bottom of a step; ValueError without its file."""
         if step == self.step:
             return
         for path in (self._path, self._previous):
@@ -303,7 +292,7 @@ class TorchParty(Party):
         raise ValueError(f"{self._path.parent} has no bottom of step {step or 'none'}")
 
     def digest(self) -> str:
-        """Return the SHA-256 of the bottom's weights: names, types, shapes and bytes.
+        """Return the SHA-256 of the bottom's weights.
 
         It changes with each step and each failed training on labels, even if the weights stay:
         equal reports must not show that nothing was learned.
@@ -319,8 +308,8 @@ class TorchParty(Party):
         Raises
         ------
         ValueError
-            If the bottom is public, no training was given, or it was trained on other labels
-            before, which under a ``dp`` claim would cost its epsilon again.
+            If the bottom is public, has no training, or under a ``dp`` claim was trained on other
+            labels before, which would cost its epsilon again.
         """
         if self.claim.kind == "public" or self._train is None:
             raise ValueError("this bottom takes no labels: it is public, or has no training")
@@ -346,7 +335,7 @@ class TorchParty(Party):
             self.save()
 
     def embed(self, table: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the bottom's outputs for these rows, each computed alone, shape (rows, width)."""
+        """Return the bottom's outputs for these rows, each computed alone."""
         found = []
         with IsolatedPasses(self.bottom) as passes:
             for row in rows:
@@ -437,7 +426,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def weights_digest(state: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of a state dict, hexadecimal, the same on every machine."""
+    """Return the SHA-256 of a state dict, hexadecimal."""
     found = hashlib.sha256()
     for name in sorted(state):
         tensor = state[name].detach().cpu().contiguous()

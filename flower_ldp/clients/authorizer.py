@@ -1,9 +1,9 @@
 """The default authorizer: the owner's policy file and a durable ledger.
 
-The client's operator names the policy (:func:`flower_ldp.policy.find_policy`); a run cannot. Each
-release is judged and charged before private data is read, by public facts alone: proposal, policy,
-spending and an extension's files. The report is stored before it leaves, so a repeated message gets
-the same report. An extension's neutral report is drawn before the charge, in case it fails later.
+The operator names the policy (:func:`flower_ldp.policy.find_policy`); a run cannot. Each release is
+judged and charged before private data is read, by public facts: proposal, policy, spending, an
+extension's files. The report is stored before it leaves, so a repeated message gets the same one.
+An extension's neutral report is drawn before the charge.
 """
 
 import logging
@@ -33,11 +33,8 @@ class OwnerAuthorizer:
 
     The gate's default, without settings. A node keeps the policy path of its first message; another
     is refused. In a deployment a missing ledger is refused, because spending must not restart at
-    zero.
-
-    With ``mode: simulation`` data and budget are not real, and each log line says so. Each
-    simulated client has its own account, by the client's partition. The ledger is made if missing
-    and not synced to disk.
+    zero. With ``mode: simulation`` each simulated client has its own account, each log line says
+    so, and the ledger is made if missing and not synced to disk.
 
     Examples
     --------

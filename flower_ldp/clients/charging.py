@@ -1,15 +1,14 @@
 """Charges requests to the owner's ledger, and makes the permits.
 
-App code outside of the gate (a lifespan, a module's body) shares the process and can change
-anything in it; only a guarded node is out of its reach.
+App code outside of the gate can change anything in its process; only a guarded node is out of its
+reach.
 
 **Blocks.** A record's total is the cost of releases about all of the data plus, per layout, the
-largest cost of a block (account ``data#layout/block``). The ledger adds this up and compares it
-with the limits.
+largest cost of a block (account ``data#layout/block``).
 
-**Kept reports** answer messages of every run and type. They are charged and sealed under their
-question in run 0, which limits per run count too. After a crash between charge and seal the report
-is charged and drawn again. A basis is charged in the first report's transaction.
+**Kept reports** are charged and sealed under their question in run 0, which limits per run count
+too. After a crash between charge and seal the report is charged and drawn again. A basis is charged
+in the first report's transaction.
 """
 
 import hashlib
@@ -45,7 +44,7 @@ _MOST_NAME = 100
 
 
 def policy_of(context: Context) -> Policy:
-    """Return the policy that the operator names; REFUSED_POLICY if there is none or it is wrong."""
+    """Return the policy that the operator names, or refuse (REFUSED_POLICY)."""
     try:
         policy = find_policy(context.node_config)
     except ConfigError as error:
@@ -68,10 +67,7 @@ def account_of(policy: Policy, context: Context) -> str:
 
 
 def ledger_of(policy: Policy) -> Ledger:
-    """Open the policy's ledger, durable except in a simulation.
-
-    Raises LedgerError if it cannot be used, or the policy's anchor says that it was set back.
-    """
+    """Open the policy's ledger, durable except in a simulation."""
     simulation, place = policy.is_simulation, policy.anchor
     anchor = None if place is None else anchor_of(place.file, place.command)
     return Ledger.open(policy.ledger, create=simulation, durable=not simulation, anchor=anchor)
@@ -102,7 +98,7 @@ def charge_under(
 def charge_of(
     policy: Policy, request: ReleaseRequest, account: str, rounds: int | None = None
 ) -> Charge:
-    """Return a message's charge; refuse messages of run 0, which holds the owner's own charges."""
+    """Return a message's charge; refuse run 0, which holds the owner's own charges."""
     if request.run_id == NO_RUN:
         raise RefusalError(REFUSED_POLICY, f"run {NO_RUN} is the owner's own: no message is of it")
     whole = f"{account}#{request.part}" if request.part else account
@@ -124,7 +120,7 @@ def kept(charge: Charge, question: str, draw: int = 0) -> Charge:
 
 
 def examples_of(policy: Policy, request: ReleaseRequest) -> int | None:
-    """Return the policy's number of examples for a release's only mechanism."""
+    """Return the policy's number of examples for a release."""
     mechanism = request.events[0].mechanism if request.events else ""
     return policy.examples_for(request.message_type, mechanism)
 
@@ -134,8 +130,7 @@ def charged(
 ) -> tuple[Receipt, Ledger]:
     """Charge a release under its message, or under its question if the report is kept.
 
-    ``before`` may look at the ledger and refuse. The returned ledger is open if a report is still
-    to be made.
+    The returned ledger is open if a report is still to be made.
     """
     with ledger_refuses(), ExitStack() as stack:
         ledger = stack.enter_context(ledger_of(policy))
@@ -179,7 +174,7 @@ def permit_of(
     ledger: Ledger,
     last: bytes = b"",
 ) -> Permit:
-    """Return the permit of a charged request; a closed ledger is opened again for the report.
+    """Return the permit of a charged request.
 
     After a report that begins with ``last`` none is sealed for the same part of the data.
     """
@@ -189,7 +184,6 @@ def permit_of(
         stored = stored[len(marks[0]) :]
 
     def keep(report: bytes, failed: bool) -> None:
-        """Store a report on disk; an error keeps the report from leaving."""
         report = marks[failed] + report
         if not ledger.closed:  # opening it is a third of a message's cost
             try:
@@ -213,14 +207,13 @@ def permit_of(
 def run_marks(run_id: int) -> tuple[bytes, bytes]:
     """Return the first bytes of a run's sealed reports about examples, and of its last one.
 
-    The last one ends the run's evaluations and scaling in the same write. If it cannot be written,
-    nothing leaves.
+    The last one ends the run's evaluations and scaling in the same write, or nothing leaves.
     """
     return f"ldp-report {run_id:020d}:".encode(), f"ldp-ended- {run_id:020d}:".encode()
 
 
 def check_going_on(ledger: Ledger, charge: Charge, run_id: int) -> None:
-    """Raise BudgetExhausted for a new release about examples after a failure of the whole."""
+    """Refuse a new release about examples after a failure of the whole."""
     if ledger.has_charge(charge.data_id, charge.run_id, charge.message_id):
         return
     if ledger.has_report(charge.data_id, run_marks(run_id)[1]):

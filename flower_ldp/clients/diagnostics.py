@@ -1,8 +1,4 @@
-"""Error texts and hints for the client's own log.
-
-Some Flower mods cannot work behind the gate, and scikit-learn fails if a client lacks a class. The
-hint is found from the error's traceback and text.
-"""
+"""Error texts and hints for the client's own log."""
 
 import logging
 import traceback
@@ -48,7 +44,7 @@ _NAMED = {
 
 
 def hint_of(error: BaseException) -> str:
-    """Return a line that says what to do, or an empty text; raises nothing."""
+    """Return a line that says what to do, or an empty text; never raises."""
     try:
         frames = traceback.walk_tb(error.__traceback__)
         modules = [str(frame.f_globals.get("__name__")) for frame, _ in frames]
@@ -66,10 +62,7 @@ MOST_CAUSE = 8_000
 
 
 def cause_of(error: BaseException) -> str:
-    """Return an error's text, a hint and the traceback.
-
-    Errors of this package have a traceback at the debug level only.
-    """
+    """Return an error's text, a hint and, mostly, the traceback."""
     try:
         said = cut_middle("".join(traceback.format_exception_only(error)).strip()) + hint_of(error)
         if isinstance(error, LdpError) and not _log.isEnabledFor(logging.DEBUG):
@@ -80,7 +73,7 @@ def cause_of(error: BaseException) -> str:
 
 
 def cut_middle(text: str) -> str:
-    """Return the beginning and the end of a text that is too long for a log."""
+    """Shorten a text for the log."""
     if len(text) <= MOST_CAUSE:
         return text
     half = MOST_CAUSE // 2
@@ -89,7 +82,6 @@ def cut_middle(text: str) -> str:
 
 @lru_cache(maxsize=1_000)
 def _times(run_id: int, code: str) -> Iterator[int]:
-    """Count refusals of a run with one code, from 0."""
     return count()
 
 

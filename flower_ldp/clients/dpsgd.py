@@ -1,19 +1,16 @@
 """DP-SGD through the gate: privately trained models, and accuracy with noise.
 
 Guarantees are about one example, so the app's reply is not used: a neutral report in place of a
-failed app would show that one patient made it fail. The model that
-:func:`flower_ldp.training.private_training` made by all steps of the charged round leaves, whatever
-the app does afterwards. A failing example counts as zero in each step, and as wrong in
-:func:`flower_ldp.training.private_accuracy`, whose count leaves with discrete Laplace noise.
+failed app would show that one patient made it fail. The model of
+:func:`flower_ldp.training.private_training` leaves, whatever the app does afterwards, or the count
+of :func:`flower_ldp.training.private_accuracy` with discrete Laplace noise. A failing example
+counts as zero in each step, and as wrong.
 
-**Guarantee** of a count: epsilon per example and evaluation, delta 0, except for a failure of the
-whole.
-
-**Failure of the whole**: the app raises before its training or count, skips it, or is late. One
-example may cause that, and no epsilon covers it. A model of noise alone leaves and the plan ends,
-or a count around one half leaves and the run's further evaluations and scalings are refused. The
-server learns which evaluation failed: one of their number + 1 outcomes per run. A killed process
-shows as a gap, and the run goes on (docs/dpsgd_release.md).
+**Guarantee** of a count: epsilon per example and evaluation, delta 0, except for a **failure of the
+whole**: the app raises before its training or count, skips it, or is late. No epsilon covers this.
+Noise alone leaves. The plan ends, or for a count the run's further evaluations and scalings are
+refused, which tells the server which evaluation failed (docs/dpsgd_release.md). A killed process
+shows as a gap, and the run goes on.
 """
 
 from __future__ import annotations
@@ -57,7 +54,6 @@ _UNDONE = "the app gave no {}: it must reply to each {} message with what {}(con
 
 
 def _check_keys(release: object, one: str, other: str) -> None:
-    """Refuse an empty or non-text key of the reply, or two equal ones."""
     for name, value in vars(release).items():
         if name.endswith("_key") and not (isinstance(value, str) and value):
             raise ValueError(f"{name} must be a text, and not empty, got {value!r}")
@@ -67,7 +63,7 @@ def _check_keys(release: object, one: str, other: str) -> None:
 
 @dataclass(frozen=True)
 class OpenCharged(OpenRelease, Generic[SessionT]):
-    """A message answered by the package's own code in the app, once charged."""
+    """A charged message that the package's own code in the app answers."""
 
     #: What is told who writes the app, where that code was not called.
     undone: ClassVar[str]
@@ -82,14 +78,10 @@ class OpenCharged(OpenRelease, Generic[SessionT]):
         return self.charged
 
     def _in_rehearsal(self) -> SessionT:
-        """Return the session for public data."""
         raise NotImplementedError
 
     def reply(self, ask: Callable[[], RecordDict], timing: ReplyTiming) -> RecordDict:
-        """Call the app, and drop its reply and any error after the private work.
-
-        In a simulation such an error is raised.
-        """
+        """Call the app, and drop its reply and any error after the private work."""
         try:
             with in_session(self._charged):
                 said = self.complaint(ask())
@@ -106,7 +98,7 @@ class OpenCharged(OpenRelease, Generic[SessionT]):
         return RecordDict()
 
     def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, Self]:
-        """Call the app on public data, and return its reply with its judge."""
+        """Call the app on public data."""
         held = self._in_rehearsal()
         with in_session(held):
             return ask(), replace(self, charged=held)
@@ -120,8 +112,8 @@ class OpenCharged(OpenRelease, Generic[SessionT]):
 class DPSGDRelease(Release):
     """Releases a train reply as the model that :func:`private_training` made.
 
-    The reply has the form that Flower's strategies read: one ArrayRecord with the arrays sent, and
-    one MetricRecord with a constant weight, the policy's number of examples.
+    Flower's strategies can read it: one ArrayRecord with the arrays sent, and one MetricRecord with
+    a constant weight, the policy's number of examples.
 
     Parameters
     ----------
@@ -186,7 +178,7 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
         return canonical({"mechanism": "dpsgd", "model": model, "proximal-mu": self.proximal})
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return the request to the authorizer: a round of a plan."""
+        """Return the request for a round."""
         return replace(super().request(metadata), is_round=True, proposed=self.proposed)
 
     def with_permit(self, permit: Permit) -> OpenDPSGD:
@@ -201,7 +193,7 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
         return TrainingSession(granted, self.sent, self.proximal, rehearsal=True)
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return what of a reply will not leave, or None."""
+        """Return what will not leave, or None."""
         if (undone := super().complaint(reply)) is not None:
             return undone
         known = {self.release.weight_key, DPSGDRelease.weight_key}
@@ -222,10 +214,7 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
         return self._packed(trained)
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed model of noise alone.
-
-        By the training's own optimizer if the app set it up, else by steps of size 1.
-        """
+        """Return a packed model of noise alone, by the app's optimizer if it is known."""
         alone, made = None, self._charged.noise_alone
         with contextlib.suppress(Exception):  # the optimizer is the app's
             alone = None if made is None else made()
@@ -240,10 +229,7 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
         return RecordDict({self.release.arrays_key: record, self.release.metrics_key: metrics})
 
     def check_form(self, report: bytes) -> None:
-        """Raise WireError unless the bytes are a model like the one sent, with the constant weight.
-
-        Integer arrays must be unchanged; floating-point arrays may hold anything.
-        """
+        """Raise WireError unless the bytes are a model like the one sent, integers unchanged."""
         arrays, weight = wire.decode_model(report, self.sent)
         if weight != self._charged.granted.examples:
             raise WireError("domain", f"a weight of {weight}")
@@ -273,8 +259,8 @@ _BYTES = 16
 class AccuracyRelease(Release):
     """Releases an evaluate reply as the share of right predictions, with noise.
 
-    The reply has one MetricRecord that Flower's strategies read: the share, which may lie outside
-    [0, 1], and a constant weight, the policy's number of examples.
+    Flower's strategies can read it: one MetricRecord with the share, which may lie outside [0, 1],
+    and a constant weight, the policy's number of examples.
 
     Parameters
     ----------
@@ -282,10 +268,8 @@ class AccuracyRelease(Release):
         Per example and evaluation, in [1e-6, 100]. The policy must allow it for ``example_mean``.
     weight_key : str
         The strategy's ``weighted_by_key``.
-    accuracy_key : str
-        Name of the metric.
-    metrics_key : str
-        Name of the record.
+    accuracy_key, metrics_key : str
+        Names of the metric and the record.
 
     Raises
     ------
@@ -327,7 +311,7 @@ class OpenAccuracy(OpenCharged[CountSession]):
         return canonical({"mechanism": "example_mean", "epsilon": epsilon, "model": model})
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return the request to the authorizer: a release about the policy's examples."""
+        """Return the request, about the policy's examples."""
         return replace(super().request(metadata), per_example=True)
 
     def with_permit(self, permit: Permit) -> OpenAccuracy:
@@ -362,7 +346,7 @@ class OpenAccuracy(OpenCharged[CountSession]):
         return RecordDict({self.release.metrics_key: metrics})
 
     def check_form(self, report: bytes) -> None:
-        """Raise WireError unless the bytes are a count of the policy's number of examples."""
+        """Raise WireError unless the bytes are a count of the policy's examples."""
         _, examples = _numbers(report)
         if examples != self._charged.mechanism.examples:
             raise WireError("domain", f"a count of {examples} examples")
@@ -373,7 +357,6 @@ class OpenAccuracy(OpenCharged[CountSession]):
 
 
 def _numbers(report: bytes) -> tuple[int, int]:
-    """Return the noisy count and the number of examples."""
     if len(report) != 2 * _BYTES:
         raise WireError("length", f"{len(report)} bytes are no count")
     number, examples = report[:_BYTES], report[_BYTES:]

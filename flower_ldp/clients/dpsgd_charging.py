@@ -1,17 +1,15 @@
 """Rounds of private training: the plan is charged with its first round.
 
-**Noise check.** It takes seconds, so it runs last, when policy and ledger would accept the plan. A
-plan that fails is remembered, and after several of them a run's new plans are refused unseen.
+**Noise check.** It takes seconds, so it runs last, when policy and ledger would accept the plan.
+After several failures a run's new plans are refused unseen.
 
-**End of a plan.** A failure of the whole ends the plan, since no epsilon covers a second one. If
-the ledger cannot be written, an empty file ``<ledger>-ended-...`` and this process remember the
-end. It is written before the plan's next round, or that round is refused. If neither can be
-written, nothing leaves, which the server sees as a gap.
+**End of a plan.** A failure of the whole ends the plan. If the ledger cannot be written, an empty
+file ``<ledger>-ended-...`` and this process remember the end. It is written before the plan's next
+round, or that is refused. If neither can be written, nothing leaves.
 
-**Kept models** are files in ``<ledger>.models``. The ledger seals an HMAC-SHA256 over model and
-request, under the key ``<ledger>-models-key``; the file is on disk first. Without the file a
-repeated message is refused. The code of a model that replaces a failed app begins differently, so
-the end is sealed in the same write, of the same length, as the model.
+**Kept models** are files in ``<ledger>.models``, on disk before the ledger seals an HMAC-SHA256
+over model and request. Without its file a repeated message is refused. The last model's code
+begins differently, so the end is sealed in the same write.
 """
 
 from __future__ import annotations
@@ -71,10 +69,7 @@ class ProposedPlans:
     _lock: Lock = field(default_factory=Lock)
 
     def check(self, run: Hashable, plan: TrainingPlan) -> None:
-        """Raise RefusalError (``REFUSED_POLICY``) unless a plan's noise suffices.
-
-        Also after too many failures in the run. One plan at a time is computed.
-        """
+        """Refuse a plan with too little noise, or any after too many of them; one at a time."""
         with self._lock:
             found = self._wanting.get(run, {})
             if plan in found:
@@ -138,7 +133,7 @@ class ModelPlace:
         return model
 
     def keep(self, model: bytes, *, last: bool) -> bytes:
-        """Write a model to disk and return its code; raise LedgerError if that fails."""
+        """Write a model to disk and return its code."""
         try:
             # What a process left that was killed before its code was sealed has not left.
             self.file.unlink(missing_ok=True)
@@ -160,10 +155,7 @@ class AskedRound:
 
     @cached_property
     def owed(self) -> Path:
-        """File that exists while the plan's end is missing in the ledger.
-
-        Read before the app is called, so no app can change it.
-        """
+        """File that exists while the plan's end is missing in the ledger."""
         ledger = Path(os.path.realpath(self.policy.ledger))
         name = hashlib.sha256(self.charge.data_id.encode()).hexdigest()[:40]
         return ledger.with_name(f"{ledger.name}{ENDED_SUFFIX}{name}")
@@ -175,7 +167,7 @@ class AskedRound:
         ledger.end_plan(replace(self.charge, run_id=NO_RUN, during=run, message_id=name))
 
     def write_owed_end(self) -> None:
-        """Write an owed end; raise LedgerError, so that no round begins, if that fails."""
+        """Write an owed end; if that fails, LedgerError keeps the round from beginning."""
         file = self.owed
         if file in _owed or os.path.lexists(file):
             with charging.ledger_of(self.policy) as ledger:
@@ -222,7 +214,7 @@ class AskedRound:
 
 
 def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> AskedRound:
-    """Return the requested round, judged by the policy; neither charged nor checked for noise."""
+    """Return the requested round, judged by the policy, before charge and noise check."""
     kind, example = request.message_type, policy.example
     account = charging.account_of(policy, context)
     plan = policy.plan(kind, request.proposed)
@@ -240,7 +232,7 @@ def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> Asked
 
 
 def charge_round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:
-    """Charge a round of private training, and the plan with its first round."""
+    """Charge a round, and the plan with its first round."""
     asked = round_of(policy, request, context)
     charge, plan = asked.charge, asked.plan
 

@@ -16,10 +16,7 @@ _BYTES = 32
 
 
 def own_key(path: Path) -> bytes:
-    """Return the key in a file; make it if missing.
-
-    Raises OSError if the file cannot be used, is readable by others, or holds no key.
-    """
+    """Return the key in a file, made if missing; OSError unless it is this user's alone."""
     if not os.path.lexists(path):
         make_whole(path, os.urandom(_BYTES))  # or another process does, which is as good
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
@@ -36,10 +33,7 @@ def own_key(path: Path) -> bytes:
 
 @contextmanager
 def locked_key(ledger: Path) -> Iterator[bytes]:
-    """Yield a ledger's key, locked against other processes and threads; made if missing.
-
-    Raises LedgerError if the file cannot be used, or others may read it.
-    """
+    """Yield a ledger's key, made if missing, under a lock against processes and threads."""
     path = Path(os.path.realpath(ledger) + ".labels-key")
     # Of its own for each call: threads exclude each other too.
     lock = FileLock(f"{path}.lock", mode=0o600, is_singleton=False)

@@ -1,10 +1,9 @@
 """Private labels: randomized once on the client, stored beside the charge, reused for free.
 
-A label set is randomized once under a name and sealed in the ledger entry that charges it, of the
-data's account and of no run. Different labels under the same name are refused. The entry holds the
-reports, the prior if any, and a **keyed** digest of account, name and true labels. The key is a
-file beside the ledger (``<ledger>.labels-key``, mode 0600), so a copied ledger reveals only the
-reports.
+A label set is sealed under a name in the ledger entry that charges it, of the data's account and of
+no run. The entry holds the reports, the prior if any, and a **keyed** digest of the true labels, to
+refuse other labels under the name. The key is a file beside the ledger (``<ledger>.labels-key``),
+so a copied ledger reveals only the reports.
 
 The policy allows it by the mechanism's name at unit label::
 
@@ -15,8 +14,7 @@ The policy allows it by the mechanism's name at unit label::
       label:
         life: {epsilon: 1.0}
 
-The cost is epsilon **per label**, for any number of labels. Features are not protected
-(docs/label_dp.md).
+The cost is epsilon **per label**. Features are not protected (docs/label_dp.md).
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ _log = logging.getLogger("flower_ldp")
 
 @dataclass(frozen=True)
 class StoredLabels:
-    """The ledger's place for the randomized labels of one name."""
+    """The ledger's place for one name."""
 
     owner: PrivateLabels
     ledger: Ledger
@@ -64,7 +62,7 @@ class StoredLabels:
     digest: bytes
 
     def charge(self, stages: LabelStages, stage: int, n: int) -> Receipt:
-        """Charge a stage, or find its charge; the first of several stages charges for all."""
+        """Charge a stage, or find its charge; the first stage charges for all."""
         terms, account = stages.terms(n), self.owner.account
         staged = len(stages.mechanisms) > 1
         layout = f"{account}#labels:{quote(self.name, safe='')}"
@@ -103,7 +101,6 @@ class StoredLabels:
         return charging.charge_under(policy, account, under, events, canonical(terms), during=run)
 
     def _paid(self, charge: Charge, *, also: Charge | None = None) -> Receipt:
-        """Charge, unless ``charge`` or ``also`` would be refused."""
         limits, numbers = self.owner.policy.limits(), self.owner.policy.numbers()
         try:
             if also is not None:
@@ -116,7 +113,7 @@ class StoredLabels:
             raise RefusalError(error.code, f"{error.detail}; {told}") from error
 
     def stored(self, receipt: Receipt) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
-        """Return stored reports and prior; raise ReleaseError if the true labels changed."""
+        """Return stored reports and prior; raise ReleaseError for other true labels."""
         reports, prior, digest = unpack(receipt.report or b"")
         if not hmac.compare_digest(digest, self.digest):
             told = f"the labels are not those that were randomized as {self.name!r}"
@@ -135,13 +132,13 @@ def pack(reports: NDArray[np.int64], prior: NDArray[np.float32] | None, digest: 
 
 
 def most_bytes(n: int, report_end: int, prior: NDArray[np.float32] | None) -> int:
-    """Return a public bound on the length of :func:`pack` for n reports below ``report_end``."""
+    """Return a public bound on the length of :func:`pack`."""
     raw = n * np.min_scalar_type(report_end - 1).itemsize + (0 if prior is None else prior.nbytes)
     return raw + raw // 1_000 + 4_096
 
 
 def unpack(stored: bytes) -> tuple[NDArray[np.int64], NDArray[np.float32] | None, bytes]:
-    """Return reports, prior and digest of a stored archive; raise LedgerError if it is none."""
+    """Return reports, prior and digest of a stored archive."""
     try:
         with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
             prior = arrays.get("prior")
@@ -177,15 +174,14 @@ def private_labels(
         All true labels of the set. A value that is no integer in [0, categories) is answered by the
         neutral law and counted in the log.
     mechanism : LabelMechanism or LabelStages
-        With ``unit=Unit.LABEL``, such as KaryResponse or RRWithPrior. Stages randomize disjoint
-        parts of the set, one per call.
+        With ``unit=Unit.LABEL``. Stages randomize disjoint parts of the set, one per call.
     name : str
-        Of the label set. Another name is another set and costs again.
+        Of the label set. Another name costs again.
     stage : int
         Index of the stage.
     prior : array_like of float, shape (categories,) or (members of the stage, categories)
         Only for a mechanism that needs one (RRWithPrior); public, or made from paid reports. Stored
-        labels keep the prior of their draw (the result's ``prior``).
+        labels keep the prior of their draw.
 
     Returns
     -------
@@ -201,8 +197,8 @@ def private_labels(
     LedgerError
         If the ledger or the key file cannot be used.
     ValueError
-        If a parameter is wrong, or reports and prior exceed what a ledger stores (2^28 bytes, 67
-        million numbers of priors). Nothing was charged.
+        If a parameter is wrong, or the result exceeds what a ledger stores (2^28 bytes). Nothing
+        was charged.
     """
     policy = charging.policy_of(context)
     store = PrivateLabels(policy, charging.account_of(policy, context), context.run_id)
@@ -221,7 +217,7 @@ class PrivateLabels:
     account : str
         The ledger account that pays.
     run : int
-        The run that asks. Its limits count the labels too, although their entry belongs to no run.
+        The run that asks; its limits count the labels too.
     """
 
     policy: Policy
@@ -289,8 +285,7 @@ def _check_prior(
 class PrivateDataset:
     """A map-style data set with randomized labels in place of the true ones.
 
-    Works as a ``torch.utils.data.Dataset``, also in a ``DataLoader``. It holds the examples of the
-    stage that was randomized.
+    Works as a ``torch.utils.data.Dataset``. It holds the examples of the stage that was randomized.
 
     Parameters
     ----------
@@ -343,13 +338,13 @@ def private_dataset(
 ) -> PrivateDataset:
     """Return a data set with randomized labels: :func:`private_labels` for torch.
 
-    Each item is read once. Items must come in the same order in each call, or the labels are
-    refused as changed. Parameters and errors are those of :func:`private_labels`.
+    Items must come in the same order in each call, or the labels are refused as changed. Parameters
+    and errors are those of :func:`private_labels`.
 
     Raises
     ------
     ValueError
-        Also if the mechanism reports sets of labels. Nothing was charged.
+        Also if the mechanism reports sets of labels.
     """
     stages = LabelStages.of(mechanism)
     _check_reports(stages.mechanism(stage))  # before anything is charged

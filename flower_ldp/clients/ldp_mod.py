@@ -1,26 +1,20 @@
 """The gate: a Flower mod that lets only private reports leave a client.
 
-For each message it finds the release, reads the proposal and asks the authorizer, all from public
-data. Then it runs the app, has the permit keep the private report, and builds a new reply. Nothing
-of the app's reply and no text of an exception leaves.
+Release, proposal and authorizer are consulted by public data. Then the app runs, the permit keeps
+the private report, and a new reply is built from it. Nothing of the app's reply and no text of an
+exception leaves.
 
 **After the charge every answer has the same form.** If the app fails or is late, a neutral report
-(:mod:`flower_ldp.mechanisms.base`) is kept and sent. The cause goes to the client's log, cut to a
-bounded length, and to the owner's counter. Acknowledgements are always empty. With ``mode:
-simulation`` a failing app or an unreadable reply becomes an error. ``KeyboardInterrupt`` counts as
-a killed process and is not answered. Other errors have constant reasons
-(:mod:`flower_ldp.refusals`), by public state alone.
+(:mod:`flower_ldp.mechanisms.base`) leaves; the client's log and the owner's counter have the cause.
+With ``mode: simulation`` it becomes an error. ``KeyboardInterrupt`` counts as a killed process and
+is not answered. Other errors have constant reasons (:mod:`flower_ldp.refusals`).
 
-**Side channels.** At a fixed moment a late app's answer and context are dropped and its thread runs
-on; failures are logged well before or after that moment. Frames of a failed app are cleared and
-spare file descriptors reserved, so that keeping a report does not depend on the failure. All
-reports to one proposal have one length.
+**Side channels.** At a fixed moment a late app's answer and context are dropped; failures are
+logged well before or after it. Frames of a failed app are cleared and spare file descriptors
+reserved, so that keeping a report does not depend on the failure.
 
-**Context.** The app gets a copy (:func:`kept_node_config`), of which only the state is kept. A
-changed node configuration could name another policy, and a changed run configuration could carry
-private data into a rehearsal (:mod:`~flower_ldp.clients.rehearsal`).
-
-In an app of a guarded node the mod steps aside (:mod:`flower_ldp.inner_gate`).
+**Context.** Only the app's state is kept. A changed node configuration could name another policy; a
+changed run configuration could carry private data into a rehearsal.
 """
 
 from __future__ import annotations
@@ -73,23 +67,22 @@ class LdpMod:
     train, evaluate, query : Release, optional
         Privatizes replies of this type. A type without a release is refused before the app runs.
     authorizer : Authorizer, optional
-        Decides from public facts whether a release may happen. By default the operator's policy
-        file decides (:class:`~flower_ldp.clients.OwnerAuthorizer`). Without a policy nothing
-        leaves, also in a simulation.
+        By default the operator's policy file decides
+        (:class:`~flower_ldp.clients.OwnerAuthorizer`). Without a policy nothing leaves, also in a
+        simulation.
     actions : mapping of str to Release, optional
         Releases for message types with an action, such as ``"train.forward"``.
     acknowledged : collection of str
-        Message types that always get an empty reply. The authorizer is asked for these too.
+        Message types that always get an empty reply, if the authorizer allows it.
     rehearsal : Rehearsal, optional
-        The app's work on public sample data, before a run's first charge. Its error text is public
-        and leaves.
+        The app's work on public sample data, before a run's first charge. Its error text leaves.
 
     Raises
     ------
     ValueError
         If a message type is both released and acknowledged.
     TypeError
-        If a release or the rehearsal is of a wrong type, such as a class.
+        If a release or the rehearsal is of a wrong type.
 
     Examples
     --------
@@ -121,7 +114,10 @@ class LdpMod:
         self._authorizer: Authorizer = OwnerAuthorizer() if authorizer is None else authorizer
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        """Answer one message by a private report, an empty reply or a constant error."""
+        """Answer one message by a private report, an empty reply or a constant error.
+
+        In an app of a guarded node it steps aside (:mod:`flower_ldp.inner_gate`).
+        """
         arrived = time.monotonic()
 
         def ask(own: Context) -> Message:
@@ -227,7 +223,7 @@ class AppFailedError(ReleaseError):
 
 @dataclass(frozen=True)
 class _Outcome(Generic[ResultT]):
-    """Result of an attempt, or the log text of its error, without the error's frames."""
+    """Result of an attempt, or the log text of its error."""
 
     result: ResultT | None
     cause: str = ""
@@ -236,18 +232,16 @@ class _Outcome(Generic[ResultT]):
 
 @dataclass(frozen=True)
 class AppCall:
-    """One call of the app for a message that ``arrived`` by :func:`time.monotonic`."""
+    """One call of the app for a message."""
 
     timing: ReplyTiming
     arrived: float
     context: Context
 
     def run(self, compute: Callable[[Context], ResultT], instead: Callable[[], ResultT]) -> ResultT:
-        """Return ``compute``'s result, or ``instead``'s if ``compute`` failed.
+        """Return ``compute``'s result, or ``instead``'s if ``compute`` failed or is late.
 
-        With a fixed moment, it returns at that moment, ``compute`` runs in a thread, and the app's
-        state is kept only if in time. ``instead`` sees no private data. Raises AppFailedError in a
-        simulation.
+        ``instead`` sees no private data. Raises AppFailedError in a simulation.
         """
         if self.timing.answer_after is not None:
             return self._at(self.arrived + self.timing.answer_after, compute, instead)
@@ -351,11 +345,7 @@ def kept_node_config(context: Context) -> Iterator[Context]:
 
 
 def keep_state(context: Context, own: Context) -> None:
-    """Copy the app's state into Flower's context.
-
-    A state that Flower cannot store is ignored without an error: after the charge every answer has
-    one form.
-    """
+    """Copy the app's state into Flower's context, without an error if that cannot be."""
     try:
         state = own.state
     except KeyboardInterrupt:

@@ -1,15 +1,13 @@
 """Old-style Flower apps (``NumPyClient``, ``client_fn``) behind the gate.
 
-Old-style apps use other record keys (``fitins.parameters``, ``fitres.parameters``).
-:func:`legacy_client_mod` translates, **behind** the gate, so that the app need not change::
+::
 
     app = ClientApp(
         client_fn=client_fn,
         mods=[LdpMod(train=SignDSRelease()), legacy_client_mod],
     )
 
-The app's number of examples and metrics are dropped. The keys are internal to Flower; a test pins
-them.
+The record keys are internal to Flower; a test pins them.
 """
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
@@ -22,13 +20,13 @@ from flower_ldp.wire.proposal import PROPOSAL_KEY
 def legacy_client_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Translate a train message for an old-style app, and its answer back.
 
-    Other types of message pass unchanged.
+    Put it **behind** the gate. Other types of message pass unchanged.
 
     Raises
     ------
     ReleaseError
-        If the message does not hold exactly one model, or the app's answer is no success or has
-        another number of arrays.
+        If there is not exactly one model, or the answer is no success or has another number of
+        arrays.
     """
     if message.metadata.message_type != MessageType.TRAIN:
         return call_next(message, context)
@@ -54,7 +52,6 @@ def legacy_client_mod(message: Message, context: Context, call_next: ClientAppCa
 
 
 def _trained(content: RecordDict, names: list[str]) -> ArrayRecord:
-    """Return the answer's arrays under the sent model's names."""
     status = content.config_records.get("fitres.status")
     if status is None or status.get("code") != 0:
         raise ReleaseError(f"the app reports no success: {dict(status or {})}")

@@ -1,8 +1,7 @@
 """Authorization: whether a release may happen, decided before private data is read.
 
-The gate asks its :class:`Authorizer` with public facts only; a refusal has a constant code. An
-admitted request is charged once, and its :class:`Permit` keeps the report before it leaves. A
-message that is delivered again gets the same report, so no second one is drawn for free.
+The :class:`Authorizer` sees public facts only. An admitted request is charged once, and its
+:class:`Permit` keeps the report before it leaves. A repeated message gets the same report.
 """
 
 import json
@@ -18,16 +17,13 @@ from flower_ldp.privacy import PrivacyEvent
 
 
 def canonical(fields: Mapping[str, object]) -> str:
-    """Return fields as canonical JSON: equal texts for equal fields."""
+    """Return fields as canonical JSON."""
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
 class PriorCharge:
-    """An earlier charge, such as a private training, that later releases rest on for free.
-
-    Equal ``parameters`` are charged once.
-    """
+    """An earlier charge, such as a private training, that later releases rest on for free."""
 
     events: tuple[PrivacyEvent, ...]
     parameters: str
@@ -35,7 +31,7 @@ class PriorCharge:
 
 @dataclass(frozen=True)
 class GrantedRound:
-    """One charged round of private training, with number and kind of examples by the policy."""
+    """One charged round of private training."""
 
     plan: TrainingPlan
     examples: int
@@ -48,12 +44,8 @@ class ReleaseRequest:
 
     Parameters
     ----------
-    run_id : int
-        Flower's run.
-    message_id : str
-        Flower's message; equal when a message is delivered again.
-    message_type : str
-        ``"train"``, ``"evaluate"`` or ``"query"``.
+    run_id, message_id, message_type
+        As Flower has them. A message that is delivered again has the same.
     events : tuple of PrivacyEvent
         Cost of the answer.
     parameters : str
@@ -65,19 +57,17 @@ class ReleaseRequest:
     memo : str
         Question under which the report is kept, if it may answer other messages.
     basis : PriorCharge, optional
-        A charge that the release rests on and that must be paid as well.
+        A charge that must be paid as well.
     is_round : bool
-        Whether this is a round of private training. It has no events: the owner's plan, or the
-        proposed one, is charged.
+        Whether this is a round of private training, for which a plan is charged and no events.
     proposed : TrainingPlan, optional
         The server's plan.
     extension : ExtensionReport, optional
-        The proposed extension, for the authorizer to load.
+        The extension to load.
     entries : int
         Entries of an extension's report.
     per_example : bool
-        Whether the release is about examples as the policy defines them. The policy must then state
-        their number.
+        Whether the release is about examples, whose number the policy must state.
     """
 
     run_id: int
@@ -106,7 +96,7 @@ class ReplyTiming:
     answer_after : float or None
         Seconds from the message's arrival to the answer; None for no fixed moment.
     failed : callable
-        Counts for the owner that the app failed. Raises nothing.
+        Counts a failure of the app. Raises nothing.
     """
 
     is_simulation: bool = False
@@ -116,7 +106,7 @@ class ReplyTiming:
 
 @dataclass(frozen=True)
 class Permit:
-    """Permission to send one charged report. Replace ``keep`` to handle kept reports otherwise.
+    """Permission to send one charged report.
 
     Parameters
     ----------
@@ -129,13 +119,13 @@ class Permit:
     stored : bytes or None
         The report that this request got before, to be sent again.
     close : callable
-        Releases what is held open. ``keep`` still works afterwards, more slowly.
+        Releases what is held open; ``keep`` still works, more slowly.
     examples : int or None
-        Number of examples by the owner's policy; public.
+        Number of examples by the policy; public.
     example : {"row", "patient"}
         Unit of an example.
     granted : GrantedRound or None
-        The charged round of a plan.
+        The charged round.
     prepared : ExtensionReport or None
         The loaded extension.
     """

@@ -1,13 +1,9 @@
 """Rehearsals: the app's work on public sample data, before a run's first charge.
 
-A bug then costs nothing, and the server gets ``REFUSED_REHEARSAL`` **with the error's text**. The
-text is public because model, sample and code are, and Flower gives a rehearsal no private data: its
-context has no node configuration but :data:`MARK`, no state, node id 0 and the original run
-configuration, and its message is a copy. An app can still read private data by a path that it knows
-(docs/threat_model.md). A guarded node trusts no app process: no rehearsal, no text.
-
-A rehearsal runs once per message type, run and process, and once per node and run, by a mark in
-Flower's state. An app that changes the mark only skips or repeats its own rehearsal.
+A bug costs nothing, and the server gets ``REFUSED_REHEARSAL`` **with the error's text**
+(docs/failures.md). Flower gives a rehearsal no private data: its context has no node configuration
+but :data:`MARK`, no state, node id 0 and the original run configuration, and its message is a copy.
+An app can still read private data by a path that it knows. A guarded node runs no rehearsal.
 """
 
 import copy
@@ -73,16 +69,7 @@ class Rehearsal:
                 raise TypeError(f"{name} of a rehearsal must be a function, got {handler!r:.100}")
 
     def run(self, opened: OpenRelease, message: Message, context: Context) -> None:
-        """Rehearse, unless this run was rehearsed before.
-
-        Parameters
-        ----------
-        opened : OpenRelease
-            Judges the reply as a real one.
-        message : Message
-            The server's; the app gets a copy.
-        context : Context
-            The client's; the app gets only its run configuration.
+        """Rehearse, unless this run was rehearsed before; ``opened`` judges the reply.
 
         Raises
         ------
@@ -113,7 +100,6 @@ _held: OrderedDict[tuple[int, str], str | None] = OrderedDict()
 def _failure(
     handler: Handler, opened: OpenRelease, message: Message, context: Context
 ) -> str | None:
-    """Call the app on its sample and return the error's text, or None."""
     try:
         given = for_app(copy.deepcopy(message), released=True)
         # A context that leads to no data of the client's.

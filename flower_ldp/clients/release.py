@@ -1,14 +1,9 @@
 """Releases: open the server's proposal, then build a private report.
 
-:meth:`Release.open` sees public data only, so a refusal reveals nothing about the client. The
-:class:`OpenRelease` turns the app's reply into the bytes of a report, and only the gate puts these
-into a reply.
-
-**A report is always made**, because no epsilon would cover a refusal at this point. What cannot be
-read is answered by the mechanism's neutral law (:mod:`flower_ldp.mechanisms.base`). If epsilon is
-about an example or a label, one unreadable record must not change the report of the others:
-``privatize`` is neutral record by record, and an app that fails for some raises
-:class:`IncompleteError`.
+:meth:`Release.open` sees public data only, so a refusal reveals nothing. **A report is always
+made**, because no epsilon would cover a refusal afterwards: unreadable replies are answered by the
+neutral law (:mod:`flower_ldp.mechanisms.base`). If epsilon is about an example or a label, one
+unreadable record must not change the others, so ``privatize`` is neutral record by record.
 """
 
 from __future__ import annotations
@@ -152,11 +147,7 @@ class Release(ABC):
 
 
 def open_proposal(releases: Mapping[str, Release], message: Message) -> OpenRelease:
-    """Return a message's proposal, read by the release for its type.
-
-    Raises RefusalError: ``REFUSED_MESSAGE`` without a release, ``REFUSED_PROPOSAL`` if unreadable,
-    or the release's own.
-    """
+    """Return a message's proposal, or refuse it."""
     kind = message.metadata.message_type
     release = releases.get(kind)
     if release is None:
@@ -185,7 +176,7 @@ def proposed(content: RecordDict) -> ConfigRecord:
 
 
 def check_storable(report_bytes: int, advice: str = "") -> None:
-    """Raise ValueError if no ledger takes a report of this length; call before the charge."""
+    """Raise ValueError for a report too long for a ledger; call before the charge."""
     if report_bytes > MOST_REPORT:
         told = f"a report of up to {report_bytes} bytes: a ledger takes {MOST_REPORT}"
         raise ValueError(told + (f". {advice}" if advice else ""))
@@ -198,13 +189,13 @@ GATES_OWN = "ldp."
 
 
 def report(payload: bytes, message: Message) -> Message:
-    """Return a reply that holds a packed report, or an empty acknowledgement."""
+    """Return a reply with a packed report."""
     record = ConfigRecord({PAYLOAD_KEY: payload})
     return Message(RecordDict({REPORT_KEY: record}), reply_to=message)
 
 
 def content_of(reply: object) -> RecordDict:
-    """Return the app's answer; raise NoAnswerError if there is none."""
+    """Return the app's answer or raise NoAnswerError."""
     if not isinstance(reply, Message):
         raise NoAnswerError(f"the app answered with a {type(reply).__name__}, not a message")
     if reply.has_error():
@@ -233,7 +224,7 @@ def for_app(message: Message, *, released: bool) -> Message:
 
 
 def single_model(content: RecordDict) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a message's only ArrayRecord; raise WireError for none or several."""
+    """Return the arrays of a message's only ArrayRecord."""
     return {name: open_array(array) for name, array in single_record(content).items()}
 
 
@@ -246,7 +237,7 @@ def single_record(content: RecordDict) -> ArrayRecord:
 
 
 def open_array(array: Array) -> NDArray[Any]:
-    """Return an array of a record; raise WireError if its bytes are anything else."""
+    """Return an array; raise WireError if its bytes are anything else."""
     try:
         found: object = array.numpy()
     except Exception as error:  # by no type of its own: of archives, headers, memory, pickles
@@ -283,10 +274,9 @@ def or_none(read: Callable[[], ReadT], text: str) -> ReadT | None:
 def rows_complaint(
     reply: RecordDict, expected: str, wrong: Callable[[NDArray[Any]], int | None], fault: str
 ) -> str | None:
-    """Return why rows of a reply's only array are unreadable, or None.
+    """Return why rows of a reply's only array are unreadable, or None; as private as the reply.
 
-    ``wrong`` counts unreadable rows, or returns None for another form of array. The text is as
-    private as the reply.
+    ``wrong`` counts unreadable rows, or returns None for another form of array.
     """
     try:
         name, found = only_array(reply)
@@ -302,7 +292,7 @@ def rows_complaint(
 
 
 def odd_entries(values: NDArray[Any]) -> str:
-    """Return the counts of NaN and infinite entries as text."""
+    """Count NaN and infinite entries."""
     nan = int(np.count_nonzero(np.isnan(values)))
     infinite = int(np.count_nonzero(np.isinf(values)))
     return f"{nan:,} NaN and {infinite:,} infinite of {values.size:,} entries"

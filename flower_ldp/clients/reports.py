@@ -47,9 +47,8 @@ def read_proposal(
 ) -> tuple[UpdateProposal[MechanismT], ModelLayout, dict[str, NDArray[Any]]]:
     """Return a message's proposal, the layout of its model, and the model.
 
-    Raises RefusalError without a proposal; WireError for a malformed one, for not exactly one
-    model, or for other arrays than ``trainable``; ValueError if model and proposal do not fit, or
-    no ledger could keep the report.
+    Raises RefusalError without a proposal, WireError for a malformed one or other arrays than
+    ``trainable``, ValueError if model and proposal do not fit.
     """
     fields, part = without_part(release.proposed(content))
     proposal = UpdateProposal.from_fields(fields, known)
@@ -70,7 +69,7 @@ def read_proposal(
 def trained_model(reply: RecordDict, layout: ModelLayout) -> dict[str, NDArray[Any]]:
     """Return the arrays of a reply's only ArrayRecord that the update is made of.
 
-    Names are checked first, and other arrays are not opened: they may hold any bytes.
+    Other arrays are not opened: they may hold any bytes.
     """
     found = release.single_record(reply)
     layout.check_names(found)  # before one is opened: a record may name an array very many times
@@ -78,7 +77,7 @@ def trained_model(reply: RecordDict, layout: ModelLayout) -> dict[str, NDArray[A
 
 
 class OpenProposal(OpenRelease):
-    """An accepted proposal; its report ends with a health bit if one is asked for."""
+    """An accepted proposal; its report may end with a health bit."""
 
     proposal: UpdateProposal[Any] | wire.EvalProposal
 
@@ -119,11 +118,11 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
         return self._answer(release.or_none(lambda: self._update(reply), text), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed neutral report; a health bit is a randomized "yes"."""
+        """Return a packed neutral report."""
         return self._answer(None, rng)
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return why a report of this reply would be neutral, or None."""
+        """Return why a report would be neutral, or None."""
         try:
             update = self._update(reply)
         except Exception as error:
@@ -136,11 +135,11 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
         return f"the update is not finite: {'; '.join(spoiled[:_MOST_TOLD])}" if spoiled else None
 
     def check_form(self, report: bytes) -> None:
-        """Raise WireError unless an honest client could have sent these bytes."""
+        """Raise WireError unless an honest client could have sent it."""
         self.proposal.mechanism.decode(self._without_health(report), self.layout.entries)
 
     def _update(self, reply: RecordDict) -> NDArray[np.float32]:
-        """Return the trained model minus the model sent; infinite where float32 overflows."""
+        """Return the update; infinite where float32 overflows."""
         return self.layout.difference(trained_model(reply, self.layout), self.sent)
 
     def _answer(self, update: NDArray[np.float32] | None, rng: RandomSource) -> bytes:
@@ -163,9 +162,8 @@ class UpdateRelease(Release):
     """Releases a train reply as a mechanism's report of the update.
 
     The update is the trained model minus the model sent, over **all** floating-point arrays that
-    the proposal is about, scalars included, or a projection of it. The rest of the reply (metrics,
-    number of examples, integer and boolean arrays) is dropped. The proposal names the mechanism;
-    each subclass accepts one.
+    the proposal is about, scalars included, or a projection of it. The rest of the reply is
+    dropped. The proposal names the mechanism; each subclass accepts one.
 
     Parameters
     ----------
@@ -259,21 +257,21 @@ class ExtensionRelease(Release):
 
 @dataclass(frozen=True)
 class OpenExtension(OpenUpdate[ExtensionReport]):
-    """An accepted proposal of an extension, which the permit brings."""
+    """An accepted proposal of an extension."""
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return the request to the authorizer, with the extension to load."""
+        """Return the request, with the extension to load."""
         asked, entries = super().request(metadata), self.layout.entries
         return replace(asked, extension=self.proposal.mechanism, entries=entries)
 
     def with_permit(self, permit: Permit) -> OpenExtension:
-        """Return the release with the permit's extension; TypeError if there is none."""
+        """Return the release with the permit's extension."""
         if permit.prepared is None:
             raise TypeError("the authorizer has loaded no extension")
         return replace(self, proposal=replace(self.proposal, mechanism=permit.prepared))
 
     def check_form(self, report: bytes) -> None:
-        """Raise TypeError: the guarded node lets no report of an extension out."""
+        """Raise TypeError: a guarded node lets no extension's report out."""
         OpenRelease.check_form(self, report)
 
 
@@ -281,11 +279,11 @@ class OpenExtension(OpenUpdate[ExtensionReport]):
 class ProtectedEvalRelease(Release):
     """Releases an evaluate reply as private rows of class probabilities and private metrics.
 
-    The proposal names the mechanism of the rows (Laplace noise, or a response over its codebook)
-    and their number. The app's reply must hold one ArrayRecord with one array of softmax rows,
-    floats of shape (rows, classes). If there are more rows, that many are drawn without
-    replacement; if fewer, they are repeated. Neutral rows therefore do not reveal the number of
-    examples. This is sound because the guarantee is about the client.
+    The proposal names the mechanism of the rows and their number. The app's reply must hold one
+    ArrayRecord with one array of softmax rows, floats of shape (rows, classes). If there are more
+    rows, that many are drawn without replacement; if fewer, they are repeated. Neutral rows
+    therefore do not reveal the number of examples. This is sound because the guarantee is about the
+    client.
 
     Metrics leave if the proposal names them, each by its own mechanism, from the reply's
     MetricRecord. Unreadable or missing rows and metrics are neutral, each by itself. The rest is
@@ -297,12 +295,8 @@ class ProtectedEvalRelease(Release):
 
         Raises
         ------
-        RefusalError
-            If the message holds no proposal.
-        WireError
-            If the proposal is malformed.
-        ValueError
-            If no ledger could keep the report.
+        RefusalError, WireError, ValueError
+            If it is missing or malformed, or no ledger could keep the report.
         """
         proposal = wire.EvalProposal.from_fields(release.proposed(content))
         health = health_length(proposal.health_epsilon)
@@ -332,11 +326,11 @@ class OpenEvaluation(OpenProposal):
         return self._report(rows, _metrics(reply), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed neutral report; a health bit is a randomized "yes"."""
+        """Return a packed neutral report."""
         return self._report(None, {}, rng)
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return why a report of this reply would be neutral in part, or None."""
+        """Return why a report would be partly neutral, or None."""
         classes = self.proposal.mechanism.classes
 
         def wrong(found: NDArray[Any]) -> int | None:
@@ -351,7 +345,7 @@ class OpenEvaluation(OpenProposal):
         return rows or (f"no number for the metrics {missing}" if missing else None)
 
     def check_form(self, report: bytes) -> None:
-        """Raise WireError unless an honest client could have sent these bytes."""
+        """Raise WireError unless an honest client could have sent it."""
         wire.decode_eval_report(self._without_health(report), self.proposal)
 
     def _report(
@@ -373,7 +367,7 @@ class OpenEvaluation(OpenProposal):
 def _chosen(
     rows: NDArray[Any] | None, shape: tuple[int, int], rng: RandomSource
 ) -> NDArray[Any] | None:
-    """Return as many rows as asked for, repeated or sampled, or None for no rows."""
+    """Return as many rows as asked for, repeated or sampled, or None."""
     count, classes = shape
     if rows is None or not _are_rows(rows, classes):
         return None

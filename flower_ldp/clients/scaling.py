@@ -1,13 +1,12 @@
 """Private scaling: means and quantiles of columns, released once and kept.
 
-Features scaled by private rows leak, because no noise covers that choice. Here the numbers are a
-release under a name, stored beside its charge; later calls in any round and run are free
+Features scaled by private rows leak. Here the numbers are a release under a name, free afterwards
 (docs/dpsgd_release.md).
 
 **Guarantee**: epsilon per example and delta 0, except for a failure of the whole (``len(rows)``,
 ``groups``, memory), which no epsilon covers: it is sealed, and the run's other scaling and
 evaluations are refused. A row that fails affects its own example alone. A killed process uses up
-the name, and the run goes on.
+the name.
 
 The owner's policy allows it by the names ``example_mean`` and ``example_counts``::
 
@@ -75,8 +74,8 @@ def private_means(
     Raises
     ------
     RefusalError
-        If policy or budget do not allow it, the name was used with other parameters or failed
-        before, or an app of the run failed as a whole.
+        If policy or budget do not allow it, the name was used otherwise or failed, or an app of the
+        run failed as a whole.
     ValueError
         If a parameter is outside its interval. Nothing was charged.
     Exception
@@ -115,16 +114,14 @@ def private_quantiles(
 
     Parameters
     ----------
-    context : Context
-        The client app's.
+    context, epsilon, name, groups
+        As for :func:`private_means`.
     rows : Data
         **Private**. A row that raises or has another shape is not counted.
     edges : sequence of sequence of float
         For each column the **public**, ascending values that a quantile can take.
     shares : sequence of float
         The quantiles, such as ``(0.25, 0.5, 0.75)``; more of them cost no more.
-    epsilon, name, groups
-        As for :func:`private_means`.
 
     Returns
     -------
@@ -193,7 +190,7 @@ def _once(
 
 
 def _examples(policy: Policy, mechanism: str, groups: Iterable[Hashable] | None) -> int:
-    """Return the number of examples; refuse ``groups`` unless an example is a patient."""
+    """Return the number of examples; refuse ``groups`` unless they are patients."""
     examples = policy.examples_for(charging.NAMED_TYPE, mechanism)
     if examples is None:
         raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
@@ -205,7 +202,6 @@ def _examples(policy: Policy, mechanism: str, groups: Iterable[Hashable] | None)
 def _columns(
     rows: Data, groups: Iterable[Hashable] | None, columns: int
 ) -> Iterator[list[list[float]]]:
-    """Yield the readable values of each example, column by column."""
     found = [_row(rows, index, columns) for index in range(len(rows))]
     examples = by_group(groups, len(found))
     readable = [[row for index in one if (row := found[index]) is not None] for one in examples]
@@ -225,18 +221,13 @@ def _row(rows: Data, index: int, columns: int) -> NDArray[np.float64] | None:
 
 
 def _mean(values: list[float]) -> float:
-    """Return the mean of an example's values; NaN, which counts as the lower bound, for none."""
     finite = [one for one in values if not math.isnan(one)]
     with np.errstate(all="ignore"):
         return float(np.mean(finite)) if finite else math.nan
 
 
 def _part(epsilon: float, columns: int) -> float:
-    """Return an epsilon per column; all columns add up to at most ``epsilon``.
-
-    This holds for exact rates and for sums in doubles, whose roundings are at most a factor 1 +
-    2^-53 each.
-    """
+    """Return an epsilon per column; sums of all, also in doubles, are at most ``epsilon``."""
     check_epsilon(epsilon)
     if columns == 1:
         return float(epsilon)

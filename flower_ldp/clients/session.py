@@ -1,8 +1,7 @@
 """Sessions between the gate and the package's own training and evaluation in the app.
 
-A session holds the model sent, the charge, and a place for the result. The package's code finds it
-by a context variable; the app's reply is not used. This guards against mistakes only: an app can
-reach any object in its process.
+A session holds the model sent, the charge, and a place for the result. It guards against mistakes
+only: an app can reach any object in its process.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
@@ -27,7 +26,7 @@ UNKNOWN = "unknown"
 
 @dataclass
 class TrainingSession:
-    """One round of private training; a ``rehearsal`` is on public data and raises a row's error."""
+    """One round of private training; a ``rehearsal`` raises a row's error."""
 
     granted: GrantedRound
     sent: Arrays
@@ -40,7 +39,7 @@ class TrainingSession:
     _steps: Lock = field(default_factory=Lock, repr=False)
 
     def begin(self) -> None:
-        """Use up the round's steps; raise ReleaseError if they were used before."""
+        """Use up the round's steps; ReleaseError the second time."""
         # Never given back: of several threads one gets the steps.
         if not self._steps.acquire(blocking=False):
             raise ReleaseError("the steps of this round are used: one message, one training")
@@ -88,10 +87,7 @@ def in_session(session: TrainingSession | CountSession) -> Iterator[None]:
 
 
 def current_session(kind: type[SessionT]) -> SessionT:
-    """Return the session of the message being answered.
-
-    Raises ReleaseError if there is none of this kind, or another thread calls.
-    """
+    """Return the session of the message that this thread answers; ReleaseError without one."""
     found = _current.get()
     if not isinstance(found, kind):
         raise ReleaseError(
@@ -112,14 +108,14 @@ class Data(Protocol):
         """Return the number of rows."""
 
     def __getitem__(self, index: int, /) -> Any:
-        """Return a row: numbers, or a tuple or list that may end with its target or label."""
+        """Return a row: numbers, or a tuple or list with its target or label last."""
 
 
 def by_group(groups: Iterable[Hashable] | None, rows: int) -> list[NDArray[np.int64]]:
     """Return the row numbers of each group, int64; without groups each row is one.
 
-    ``groups`` is **private**. A row is in no group if its entry is missing, raises, or names nobody
-    (None, "", NaN). Arrays and tensors are compared by value.
+    ``groups`` is **private**. A missing or failing entry, None, "" and NaN are no group. Arrays and
+    tensors are compared by value.
     """
     if groups is None:
         return [np.array([row]) for row in range(rows)]
@@ -148,7 +144,7 @@ def _each(groups: Iterable[Hashable]) -> Iterator[Hashable]:
 
 
 def _key(group: Hashable) -> Hashable:
-    """Return a key that compares groups by value, or None for nobody."""
+    """Return a key that compares groups by value, or None."""
     if getattr(group, "ndim", None) == 0 and hasattr(group, "item"):
         group = group.item()
     if type(group) is tuple:

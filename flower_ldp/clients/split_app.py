@@ -11,11 +11,9 @@ type of message        answer
 ``train.backward``     empty; updates the bottom by a gradient
 =====================  ==================================================================
 
-A ``conditional`` bottom takes labels and gradients, a ``dp`` one labels (how it uses them is the
-party's own promise), a ``public`` one nothing. Every answer needs the authorizer. Refusals depend
-on the message, the ids and the party's step alone. Failures afterwards do not show: answers are
-empty, and the step is reached in any case (:func:`reach`). Each record is embedded by itself, since
-its last bits can depend on a batch.
+A ``conditional`` bottom takes labels and gradients, a ``dp`` one labels, a ``public`` one nothing.
+Every answer needs the authorizer. Refusals depend on message, ids and step alone; later failures do
+not show. Records are embedded one by one, since last bits can depend on a batch.
 """
 
 import json
@@ -100,10 +98,7 @@ def _learn(party: Party, content: RecordDict) -> Task:
 
 
 def embed(party: Party, proposal: wire.EmbeddingProposal, rows: NDArray[np.int64]) -> RecordDict:
-    """Return the reply's records for a block.
-
-    Raises IncompleteError, with the other embeddings, if the bottom fails for a record.
-    """
+    """Return the reply's records for a block; IncompleteError if some failed."""
     width = proposal.mechanism.width
     found = np.full((len(rows), width), np.nan)
     failed, cause = 0, ""
@@ -132,10 +127,7 @@ def _step(content: RecordDict, field: str) -> str:
 
 
 def _check_step(party: Party, content: RecordDict) -> None:
-    """Refuse a message for another step than that of a learning bottom.
-
-    It may repeat the last step, whose answer was then lost.
-    """
+    """Refuse a message for another step than a learning bottom's, unless it repeats the last."""
     if party.claim.kind != "conditional":
         return
     after = _step(content, "after")
@@ -178,9 +170,9 @@ def split_client_app(
     Parameters
     ----------
     load : callable
-        Returns the party from Flower's context; called for each message. It must read public facts
-        only (ids, claim, weights), because the server learns if it fails (``FAILED``). Read
-        features in ``embed``.
+        Returns the party from Flower's context, for each message. It must read public facts only
+        (ids, claim, weights), because the server learns if it fails (``FAILED``). Read features in
+        ``embed``.
     authorizer : Authorizer, optional
         By default the data owner's policy and ledger.
     mods : sequence of Mod
@@ -217,7 +209,6 @@ def split_client_app(
 def _answer(
     load: Callable[[Context], Party], authorizer: Authorizer, message: Message, context: Context
 ) -> Message:
-    """Answer one message, or refuse it by public facts."""
     kind = message.metadata.message_type
     if kind == wire.ALIGN:
         authorizer.acknowledge(kind, context)
@@ -254,7 +245,7 @@ def _answer(
 
 
 def _introduction(party: Party, content: RecordDict) -> bytes:
-    """Return the party's name, claim and steps, if all tables that the server names are its own."""
+    """Return the party's name, claim and steps, if the tables are its own."""
     for key, record in content.config_records.items():
         if key.startswith(PROPOSAL_KEY):
             embedding.check_table(party.tables, wire.TableTerms.from_fields(record))

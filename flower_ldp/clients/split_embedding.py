@@ -1,10 +1,9 @@
 """Embeddings on the client: randomized embeddings of one block of records.
 
-The party's :class:`~flower_ldp.mechanisms.BottomModelClaim` decides under which names the cost is
-charged. A block's report is kept under the proposal, the digest of the bottom's weights and, if it
-takes gradients, its step. While the bottom is unchanged, a block is drawn once and sent again for
-free. The claim is about single records, so invalid records are neutral one by one. It does not
-cover a reply that is neutral as a whole (no array, or late).
+The party's :class:`~flower_ldp.mechanisms.BottomModelClaim` decides what is charged. A block's
+report is kept under the proposal, the digest of the bottom's weights and a learning bottom's step,
+and is sent again for free while these are unchanged. The claim is about single records, so invalid
+records are neutral one by one. It does not cover a reply that is neutral as a whole.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _log = logging.getLogger("flower_ldp")
 def read_block(
     tables: RecordTables, content: RecordDict
 ) -> tuple[wire.EmbeddingProposal, NDArray[np.int64]]:
-    """Return a message's proposal about a block, and the block's rows in the party's table."""
+    """Return a message's proposal and the block's rows in the party's table."""
     proposal = wire.EmbeddingProposal.from_fields(read_record(content, PROPOSAL_KEY))
     check_table(tables, proposal.terms)
     return proposal, tables.rows(proposal.terms.table, proposal.block)
@@ -53,10 +52,7 @@ def read_record(content: RecordDict, key: str) -> ConfigRecord:
 
 
 def check_table(tables: RecordTables, terms: wire.TableTerms) -> None:
-    """Raise RefusalError (``REFUSED_RECORDS``) unless the table is the party's own.
-
-    The text, for the party's log, says what differs.
-    """
+    """Refuse (``REFUSED_RECORDS``) a table that is not the party's own."""
     own, asked = tables.tables.get(terms.table), quoted(terms.table)
     if own is None:
         differs = f"the server asks for table {asked}; this party has {list(tables.tables)}"
@@ -131,8 +127,8 @@ class Party(ABC):
     def skip(self, step: str) -> None:
         """Advance the step without training, because the step failed or timed out.
 
-        The step is public, so it must not show whether the app failed. Work still under way must
-        not change it afterwards.
+        The step is public and must not show whether the app failed. Work still under way must not
+        change it.
         """
         self.step = step
 
@@ -171,8 +167,8 @@ class EmbeddingRelease(Release):
 class OpenEmbedding(KeptRelease):
     """An accepted proposal about one block.
 
-    A learning bottom's step is part of the question, so a step that changed nothing is not shown by
-    a repeated report.
+    A learning bottom's step is part of the question: no repeated report shows a step without
+    effect.
     """
 
     proposal: wire.EmbeddingProposal
@@ -209,7 +205,6 @@ class OpenEmbedding(KeptRelease):
 
     @property
     def _bottom(self) -> dict[str, str | float]:
-        """Return the claim and the bottom, with exact amounts, which ``covers`` shortens."""
         claim = self.claim
         fields = {"bottom": self.bottom, "claim": claim.kind, "covers": claim.covers}
         amounts = {"training-epsilon": claim.epsilon, "training-delta": claim.delta}
@@ -225,7 +220,7 @@ class OpenEmbedding(KeptRelease):
         return self._report(None, rng)
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return why a report of this reply would be neutral in part, or None."""
+        """Return why a report would be partly neutral, or None."""
         mechanism, shape = self.proposal.mechanism, self.proposal.shape
 
         def wrong(found: NDArray[Any]) -> int | None:

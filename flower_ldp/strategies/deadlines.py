@@ -1,12 +1,9 @@
 """Deadlines for missing nodes and for replies that stop halfway.
 
-Flower's call returns when every *announced* reply is complete. A node that dies halfway holds it up
-for three minutes, past the round's timeout. Here replies are fetched in groups by threads, so the
-deadline holds. A reply that would take much more memory than was sent, or cannot be read, becomes
-an error.
-
-Flower's strategies also wait for enough nodes without limit. :func:`grid_with_deadlines` ends both
-waits for any strategy.
+Flower's call returns when every *announced* reply is complete, up to three minutes past the round's
+timeout if a node dies. Here replies are fetched in groups by threads, so the deadline holds. A
+reply that would take much more memory than was sent, or cannot be read, becomes an error. Waiting
+for enough nodes also ends.
 """
 
 import math
@@ -48,7 +45,7 @@ WAIT_SECONDS = 3_600.0
 def send_and_receive(
     grid: Grid, messages: Iterable[Message], timeout: float | None = None
 ) -> list[Message]:
-    """Send messages and return the replies that arrive in time; later ones are dropped."""
+    """Send messages and return the replies that arrive in time."""
     if getattr(grid, "keeps_time_limits", False) is True:
         # Nothing arrives by halves there, and its clock need not be the machine's.
         return list(grid.send_and_receive(messages, timeout=timeout))
@@ -86,7 +83,7 @@ def _bytes_of(message: Message) -> int:
 
 
 def _count_replies(grid: Grid, sent: int) -> None:
-    """Make Flower's grid refuse replies that take much more memory than was sent."""
+    """Make Flower's grid refuse replies that are much larger than what was sent."""
     for kind in type(grid).__mro__:
         module = vars(sys.modules[kind.__module__])
         found = module.get(_INFLATE)
@@ -109,7 +106,6 @@ def _inflate(
 
 
 def _metadata(content: bytes) -> Metadata:
-    """Return a message's metadata from its object; empty metadata if that fails."""
     try:
         return Message.inflate(content, dict.fromkeys(named(content), RecordDict())).metadata
     except Exception:
@@ -117,8 +113,6 @@ def _metadata(content: bytes) -> Metadata:
 
 
 class _Replies:
-    """The replies to some messages."""
-
     def __init__(
         self, pull: Callable[[Iterable[str]], Iterable[Message]], message_ids: Iterable[str]
     ) -> None:
@@ -130,7 +124,6 @@ class _Replies:
         self._answers = queue.SimpleQueue()
 
     def groups(self) -> list[frozenset[str]]:
-        """Return the messages that no thread is fetching, in groups."""
         idle = sorted(self._idle)
         parts = min(GROUPS, len(idle))
         return [frozenset(idle[part::parts]) for part in range(parts)]
@@ -174,17 +167,17 @@ def grid_with_deadlines(
     grid : Grid
         The server app's.
     wait_seconds : float
-        How long too few nodes may be available, in (0, inf). A dead node counts as available for up
-        to a minute, until Flower misses its heartbeats.
+        How long too few nodes may be available, in (0, inf). A dead node counts for up to a minute,
+        until Flower misses its heartbeats.
     clock : callable
         Returns seconds.
 
     Returns
     -------
     Grid
-        Its ``get_node_ids`` raises :class:`NodesUnavailableError` if it is called ``wait_seconds``
-        after its first call, with nothing sent in between. Its ``send_and_receive`` returns at the
-        timeout with the replies so far.
+        Its ``get_node_ids`` raises :class:`NodesUnavailableError` ``wait_seconds`` after its first
+        call, if nothing was sent in between. Its ``send_and_receive`` returns at the timeout with
+        the replies so far.
 
     Raises
     ------
@@ -206,7 +199,7 @@ class StrategyWithDeadlines(Strategy):
     """A strategy whose waiting ends."""
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
-        """Begin a run with this number of rounds and this model; ``start`` calls it."""
+        """Begin a run; ``start`` calls it."""
 
     def start(
         self,
@@ -225,22 +218,21 @@ class StrategyWithDeadlines(Strategy):
         grid : Grid
             The server app's. Too few nodes may be available for an hour; pass
             ``grid_with_deadlines(grid, wait_seconds)`` for another limit.
-        initial_arrays, num_rounds, train_config, evaluate_config, evaluate_fn
-            As in ``Strategy.start``.
         timeout : float
             Seconds that a round waits for replies. Later ones are dropped.
+        initial_arrays, num_rounds, train_config, evaluate_config, evaluate_fn
+            As in ``Strategy.start``.
 
         Returns
         -------
         Result
-            The last model, and the metrics of each round.
 
         Raises
         ------
         NodesUnavailableError
             If too few nodes were available for too long.
         RunStopped
-            If no round gave a model, or earlier if clients fail, refuse or have no gate.
+            If no round gave a model, or clients fail, refuse or have no gate.
         """
         patient = grid_with_deadlines(grid)
         asked = cast(_GridWithDeadlines, patient).asked

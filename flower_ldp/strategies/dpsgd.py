@@ -29,15 +29,15 @@ class DPSGDStrategy(StrategyWithDeadlines):
     Clients run :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.DPSGDRelease`,
     and :class:`~flower_ldp.clients.AccuracyRelease` to evaluate. The wrapped strategy gets only
     finite models like the one sent, with this server's weights: a client's number of examples is
-    not read. Other replies are left out and counted.
+    not read.
 
     Parameters
     ----------
     strategy : Strategy
         Samples clients and aggregates their models.
     weights : mapping of int to float, optional
-        Weight of a client by node id, such as its number of examples; positive. Other nodes are not
-        asked. By default all nodes are asked with equal weights.
+        Weight of a client by node id; positive. Other nodes are not asked. By default all nodes are
+        asked with equal weights.
     accuracy_key : str
         The only metric that is read, as in ``AccuracyRelease``.
 
@@ -103,14 +103,14 @@ class DPSGDStrategy(StrategyWithDeadlines):
         Returns
         -------
         arrays : ArrayRecord or None
-            None if no model is usable.
+            None without a usable model.
         metrics : MetricRecord
             The wrapped strategy's, and ``accepted``, ``rejected`` and ``rejected-<reason>``.
 
         Raises
         ------
         RunStopped
-            If further rounds would be useless (:mod:`flower_ldp.strategies.replies`).
+            If further rounds would be useless.
         """
         good, counts = self._good(server_round, replies, self._trained)
         arrays, found = self.strategy.aggregate_train(server_round, good) if good else (None, None)
@@ -133,7 +133,6 @@ class DPSGDStrategy(StrategyWithDeadlines):
         return MetricRecord({**(found or {}), **counts})
 
     def _weighed(self, messages: Iterable[Message]) -> list[Message]:
-        """Return the messages to nodes with a weight, and remember these nodes."""
         known = self.weights
         kept = [one for one in messages if known is None or one.metadata.dst_node_id in known]
         self._asked = [one.metadata.dst_node_id for one in kept]

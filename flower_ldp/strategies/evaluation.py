@@ -46,28 +46,25 @@ Evaluate = Callable[[int, ArrayRecord], MetricRecord | None]
 class ProxyCodebook:
     """Rows reported as codes, with a codebook from the round's model and public inputs.
 
-    The model's outputs on public inputs give the codebook, and stand for the clients' rows in the
-    score (:mod:`flower_ldp.strategies.evaluation_scores`).
-
     Parameters
     ----------
     epsilon : float
         Per row and per client, for any change of the row; in (0, 100].
     proxy : callable
-        Maps a model's arrays to its class probabilities on the public inputs, shape (any number,
-        classes).
+        Maps a model's arrays to its class probabilities on public inputs, shape (any number,
+        classes). They give the codebook, and stand for the clients' rows in the score.
     rows : int
         Rows per release of a client.
     levels : int
         Codes per class.
     trust_repeats : int
-        Experiments of :func:`~flower_ldp.strategies.score_trust`: at least 2, or 0 for none. Each
-        costs one scoring and no privacy.
+        Experiments of :func:`~flower_ldp.strategies.score_trust`: at least 2, or 0 for none. They
+        cost no privacy.
 
     Raises
     ------
     ValueError
-        If ``trust_repeats`` is negative or 1, or another parameter is outside its interval.
+        If a parameter is outside its interval.
     """
 
     epsilon: float
@@ -120,8 +117,6 @@ class CodebookRows:
 
 @dataclass
 class _Evaluation(Round):
-    """State of an evaluation between asking and scoring."""
-
     rows: Laplace | CodebookRows
     proposal: EvalProposal
 
@@ -139,11 +134,8 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
         Does the training.
     mechanism : Laplace or ProxyCodebook
         Randomizer of the rows, with the number of rows per client.
-    score : str or callable
-        ``"SILHOUETTE_SCORE"``, ``"CALINSKI_HARABASZ_SCORE"`` or a function of rows, shape (n, k),
-        and labels, shape (n,).
-    clusterer : object, optional
-        Of ``sklearn.cluster``; without it the label is the index of a row's largest entry.
+    score, clusterer
+        As for :class:`~flower_ldp.strategies.ClusterScore`.
     metrics : mapping of str to BoundedMean, optional
         Scalar metrics to ask for as well.
     cluster_client_num : int, optional
@@ -152,12 +144,11 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
         Rounds between evaluations. Each costs every asked client its epsilon again.
     health : Health, optional
         Asks for one more private bit per report, whether any of it is neutral, and stops the run if
-        too many are. Independent of the training's health.
+        too many are.
     answers_per_client : int or ClientPool, optional
         How often a client is asked to evaluate in the whole run, sampled without replacement; the
-        training's :class:`~flower_ldp.strategies.ClientPool` counts both together.
-        ``cluster_client_num`` is then the number asked at a time. By default every evaluation
-        samples anew.
+        training's :class:`~flower_ldp.strategies.ClientPool` counts both together. By default every
+        evaluation samples anew.
     min_evaluate_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg, for the evaluate phase.
 
@@ -216,14 +207,14 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
         self._callbacks = (self.proposals, self._health)
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
-        """Begin a run, also for the wrapped strategy."""
+        """Begin a run."""
         for callback in self._callbacks:
             callback.on_run_start(rounds, None)
         if isinstance(self.strategy, StrategyWithDeadlines):
             self.strategy.expect(rounds, arrays)
 
     def summary(self) -> None:
-        """Log the evaluation and its cost, then the wrapped strategy's summary."""
+        """Log the evaluation, its cost, and the wrapped strategy's summary."""
         _log.info("\t├──> Protected evaluation: %s", self.mechanism)
         _log.info("\t│\t├──Metrics: %s", ", ".join(self.metrics) or "none")
         metrics = (event for metric in self.metrics.values() for event in metric.events())
@@ -344,12 +335,10 @@ LaplaceEvalStrategy = ProtectedEvalStrategy
 class BestModel:
     """An ``evaluate_fn`` for ``Strategy.start`` that saves the best model so far.
 
-    The file is an ``npz`` of the model's arrays by name, replaced atomically.
-
     Parameters
     ----------
     path : path-like
-        Of the file, ending in ``.npz``.
+        An ``.npz`` file of the model's arrays by name, replaced atomically.
     evaluate : callable, optional
         The server's evaluation. Without a result, the latest model is kept until a round is
         evaluated.
@@ -367,10 +356,8 @@ class BestModel:
 
     Examples
     --------
-    Given to ``strategy.start(grid, arrays, evaluate_fn=best)``, it is called after each round.
-
     >>> best = BestModel("best.npz", lambda server_round, arrays: MetricRecord({"accuracy": 0.9}))
-    >>> best.server_round is None
+    >>> best.server_round is None  # strategy.start(grid, arrays, evaluate_fn=best) calls it
     True
     """
 

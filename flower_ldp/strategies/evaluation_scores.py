@@ -2,17 +2,14 @@ r"""Cluster scores of class probabilities: of rows and of distributions (docs/co
 
 A score that is not defined (fewer than two clusters, or as many as rows) is NaN. Of a distribution
 with shares :math:`w_i` it is the score of N drawn rows on average, to leading order. The silhouette
-is the limit of many copies. With :math:`w_C` the share of cluster C,
+is the limit of many copies, with :math:`w_C` the share of cluster C,
 
 .. math:: a_i = \frac{\sum_{j \in C(i)} w_j d_{ij}}{w_{C(i)}}, \qquad
           b_i = \min_{C \ne C(i)} \frac{\sum_{j \in C} w_j d_{ij}}{w_C}, \qquad
-          s = \sum_i w_i \frac{b_i - a_i}{\max(a_i, b_i)}.
+          s = \sum_i w_i \frac{b_i - a_i}{\max(a_i, b_i)},
 
-Calinski-Harabasz is :math:`1 + N B / ((K - 1) W)`.
-
-Codebooks come from public proxy rows, such as the model's outputs on public inputs. The guarantee
-does not depend on them. Codes are means and would score too high, so each code's share is spread
-over the proxy rows of its cell.
+and Calinski-Harabasz is :math:`1 + N B / ((K - 1) W)`. No guarantee depends on the public proxy
+rows of a codebook.
 """
 
 from __future__ import annotations
@@ -56,8 +53,8 @@ class ClusterScore:
     score : str or callable
         ``SILHOUETTE_SCORE``, ``CALINSKI_HARABASZ_SCORE``, or ``score(rows, labels) -> float``.
     clusterer : object, optional
-        Like those of ``sklearn.cluster``; cloned for each fit. Without it the label is the index of
-        a row's largest entry.
+        Like those of ``sklearn.cluster``; without it the label is the index of a row's largest
+        entry.
 
     Raises
     ------
@@ -92,8 +89,8 @@ class ClusterScore:
     def of_law(self, rows: Rows, shares: ArrayLike, total: int) -> float:
         """Return the expected score of ``total`` rows drawn from a distribution.
 
-        A callable score, or a clusterer without ``sample_weight``, gets ``total`` rows copied in
-        proportion to their shares.
+        A callable score, or a clusterer without ``sample_weight``, gets copies in proportion to the
+        shares.
 
         Parameters
         ----------
@@ -137,7 +134,7 @@ class ClusterScore:
 
 
 def apportion(shares: ArrayLike, total: int) -> Labels:
-    """Return ``total`` as whole counts in proportion to shares, by largest remainders."""
+    """Return ``total`` as whole counts in proportion to shares."""
     exact = np.asarray(shares, dtype=np.float64) * total / np.sum(shares)
     counts = np.floor(exact).astype(np.int64)
     missing = int(total - counts.sum())
@@ -181,7 +178,6 @@ def _calinski_harabasz_of_law(rows: Rows, labels: Labels, shares: Rows, total: i
 
 
 def _members(labels: Labels, weights: Rows) -> tuple[Rows, Labels]:
-    """Return the weight of each row in each cluster, shape (n, clusters), and its cluster."""
     names, place = np.unique(labels, return_inverse=True)
     return (place[:, None] == np.arange(len(names))) * weights[:, None], place
 
@@ -255,7 +251,7 @@ def confidence_codebook(proxy: NDArray[np.floating[Any]], levels: int = DEFAULT_
     Returns
     -------
     ndarray of float64, shape (m, k)
-        At most ``k * levels`` different codes, by class and rising confidence.
+        At most ``k * levels`` different codes.
 
     Raises
     ------
@@ -288,11 +284,11 @@ def kmeans_codebook(proxy: NDArray[np.floating[Any]], codes: int, *, seed: int =
     Parameters
     ----------
     proxy : ndarray of float, shape (n, k)
-        Public rows on the simplex, at least as many as codes.
+        Public rows on the simplex.
     codes : int
-        At least 2.
+        In [2, n].
     seed : int
-        Of the initial centres, which are not private.
+        Of the initial centres.
 
     Returns
     -------
@@ -302,7 +298,7 @@ def kmeans_codebook(proxy: NDArray[np.floating[Any]], codes: int, *, seed: int =
     Raises
     ------
     ValueError
-        If the proxy is off the simplex, or has fewer rows than codes.
+        If the proxy is off the simplex, or ``codes`` outside its interval.
     """
     from sklearn.cluster import KMeans
 
@@ -334,7 +330,7 @@ class ProxySupport:
 
     @classmethod
     def of(cls, mechanism: CodebookResponse, proxy: NDArray[np.floating[Any]]) -> ProxySupport:
-        """Return the proxy rows with their cells; an empty cell gets its code as a row."""
+        """Return the proxy rows with their cells; an empty cell gets its code."""
         rows = check_simplex_rows("proxy", proxy, mechanism.classes)
         cells = mechanism.encode(rows)
         empty = np.flatnonzero(np.bincount(cells, minlength=mechanism.codes) == 0)
@@ -359,7 +355,7 @@ class ProxySupport:
         Raises
         ------
         ValueError
-            If there are not as many shares as codes.
+            If the shape is another.
         """
         given = np.asarray(shares, dtype=np.float64)
         if given.shape != (self.codes,):
@@ -391,11 +387,11 @@ class ScoreTrust:
     Parameters
     ----------
     proxy_score, true_score : float
-        Scores of the proxy and of the pretended clients.
+        Of the proxy and of the pretended clients.
     recovery : float
-        Part of the difference that the mean estimate shows: 1 follows clients, 0 echoes the proxy.
+        Part of the difference that the mean estimate shows.
     error : float
-        Root mean square relative error of the estimate, noise and bias together.
+        Root mean square relative error of the estimate.
     """
 
     proxy_score: float
@@ -405,7 +401,7 @@ class ScoreTrust:
 
     @property
     def echoes_proxy(self) -> bool:
-        """Whether the score shows less than 80 % of the difference."""
+        """Whether recovery is below 80 %."""
         return not self.recovery >= LEAST_RECOVERY
 
     @property
@@ -424,7 +420,7 @@ class ScoreTrust:
         )
 
     def warn(self) -> None:
-        """Issue :class:`UntrustedScoreWarning` if the score is not trusted."""
+        """Issue :class:`UntrustedScoreWarning` if there is a complaint."""
         if self.complaint:
             warnings.warn(self.complaint, UntrustedScoreWarning, stacklevel=2)
 
@@ -455,12 +451,12 @@ def score_trust(
     repeats : int
         Experiments, at least 2. Each costs one scoring.
     estimate : callable, optional
-        Maps reports to shares of codes; by default the mechanism's.
+        Maps reports to shares of codes.
 
     Returns
     -------
     ScoreTrust
-        With NaN, which is not trusted, if a score is not defined.
+        Not trusted, with NaN, if a score is not defined.
 
     Raises
     ------
@@ -501,9 +497,9 @@ def warn_if_near_uniform(rows: NDArray[np.float64], shares: Shares | None = None
     Parameters
     ----------
     rows : ndarray of float, shape (n, k)
-        On the simplex; noisy ones after projection.
+        On the simplex.
     shares : array_like of float, shape (n,), optional
-        Shares of the rows; equal by default.
+        Of the rows; equal by default.
     """
     even = 1.0 / rows.shape[1]
     found = (float(np.average(rows.max(axis=1), weights=shares)) - even) / (1.0 - even)

@@ -1,14 +1,10 @@
 """Forecast of a run: cost per client, expected learning, a test for noise, and a part to train.
 
-The first round logs the verdict (:mod:`flower_ldp.advice`), as a warning with remedies unless it is
-good.
-
 **Test for noise**, by post-processing. Without signal the squared length of the reports' sum has a
-known mean and variance (:class:`~flower_ldp.mechanisms.base.NullDistribution`). The sum is tested
+known mean and variance (:class:`~flower_ldp.mechanisms.base.NullDistribution`). It is tested
 **once**, since repeated tests would give false alarms: after a quarter of the reports, and when a
 good run would show four standard deviations. It warns of a signal below two deviations, or of one
-that even with two more would be hopeless; only then it says that the steps *are* noise. A run at
-the edge of good is warned of about once in 44 times, and pure noise is missed as often.
+that even with two more would be hopeless; only then it says that the steps *are* noise.
 """
 
 from __future__ import annotations
@@ -55,7 +51,7 @@ def rounds_left(left: Sequence[int], each: int, rounds: int) -> int:
 
 
 class Forecast(RoundCallback[TrainingRound]):
-    """Logs the outlook of a strategy's run, and watches its signal."""
+    """Logs the outlook of a run, and watches its signal."""
 
     def __init__(self, strategy: TrainingStrategy[Any]) -> None:
         self._strategy = strategy
@@ -219,7 +215,7 @@ def log_spread(outlook: UtilityForecast, rounds: int, nodes: int, answers: int) 
 
 
 def log_trainable_hint(layout: ModelLayout, outlook: UtilityForecast) -> None:
-    """Log which part of the model would make the verdict good, and what it leaves out."""
+    """Log which part of the model would make the verdict good."""
     within, remedies = layout.part.subspace, outlook.remedies
     if within is not None:
         _log.info(
@@ -236,7 +232,7 @@ def log_trainable_hint(layout: ModelLayout, outlook: UtilityForecast) -> None:
 
 
 def log_running_statistics(model: Mapping[str, NDArray[Any]]) -> None:
-    """Log which arrays are BatchNorm's running statistics, or look like them and are trained."""
+    """Log which arrays are, or look like, BatchNorm's running statistics."""
     statistics, perhaps = sorted(running_statistics(model)), perhaps_statistics(model)
     if statistics:
         _log.info("BatchNorm's running statistics stay as they are: %s", ", ".join(statistics))
@@ -249,7 +245,7 @@ def log_running_statistics(model: Mapping[str, NDArray[Any]]) -> None:
 
 
 def suggest_trainable(layout: ModelLayout, most: int) -> str:
-    """Return a text that names the last layers with at most so many weights."""
+    """Return a text that names last layers with few enough weights."""
     arrays = [spec for spec in layout.updated if spec.size]
     layers = [tuple(group) for _, group in groupby(arrays, key=_place)]
     for count in range(min(_MOST_LAYERS, len(layers)), 0, -1):
@@ -270,13 +266,11 @@ def suggest_trainable(layout: ModelLayout, most: int) -> str:
 
 
 def _place(spec: ArraySpec) -> str:
-    """Return the name without its last part."""
     before, dot, _ = spec.name.rpartition(".")
     return before if dot else spec.name
 
 
 def _words(layer: _Layer, layout: ModelLayout) -> list[str]:
-    """Return a pattern that matches exactly these arrays, or their names."""
     names = [spec.name for spec in layer]
     pattern = f"{_place(layer[0])}.*"
     matched = [s.name for s in layout.specs if s.is_float and fnmatchcase(s.name, pattern)]

@@ -1,12 +1,10 @@
 """Training strategies by name: one per mechanism of this package, and one for extensions.
 
-**Step sizes** of SignDS are learned from magnitude bits, or fixed. With T the sum of signs over N
-reports and m the magnitude, the scalings are
+**Step sizes** of SignDS, with T the sum of signs over N reports and m the magnitude:
 
-* ``"published"``: m T with a learned m = 2 r_est, and lr T / N with a fixed rate lr;
+* ``"published"``: m T with a learned m = 2 r_est, and lr T / N with a fixed rate lr; too small for
+  few clients, too large for thousands;
 * ``"unbiased"``: m (2 / (contrast N)) T, whose mean is m times the clients' mean top-set direction.
-  The published step is this times N * contrast / 2: too small for few clients, too large for
-  thousands.
 """
 
 from collections.abc import Iterable, Iterator
@@ -56,10 +54,9 @@ class LearnedStep(Checked):
     magnitude : MagRR
         The bit and its rule.
     fallback : FixedStep or None
-        Rate for rounds below ``min_participation``, which ask for no bit; None to learn in every
-        round.
+        Rate for rounds below ``min_participation``, which ask for no bit.
     min_participation : float
-        Fraction of the available clients, in [0, 1]; the published rule has 0.05.
+        Fraction of the available clients, in [0, 1].
     """
 
     magnitude: MagRR
@@ -82,7 +79,7 @@ class StepSize(RoundCallback[TrainingRound]):
         self._learned: Metrics = {}
 
     def counted(self, reports: Iterable[Report]) -> Iterator[Report]:
-        """Yield a round's reports, and count the magnitude bits that are 1."""
+        """Yield a round's reports, counting their bits."""
         self._ones = 0
         for report in reports:
             self._ones += report[1] or 0
@@ -101,7 +98,7 @@ class StepSize(RoundCallback[TrainingRound]):
         return self._learned
 
     def question(self, participation: float) -> tuple[float, float] | None:
-        """Return epsilon and threshold of a round's question, or None to ask for no bit."""
+        """Return epsilon and threshold of a round's question, or None."""
         rule = self._rule
         if isinstance(rule, FixedStep) or self.estimate is None:
             return None
@@ -110,7 +107,7 @@ class StepSize(RoundCallback[TrainingRound]):
         return rule.magnitude.epsilon, self.estimate.threshold
 
     def check(self, plan: SelectionPlan) -> None:
-        """Raise ValueError if the scaling is ``"unbiased"`` and reports carry no signal."""
+        """Raise ValueError if an ``"unbiased"`` step is impossible."""
         if self._scaling == "unbiased":
             _ = plan.unbiasing
 
@@ -124,7 +121,7 @@ class StepSize(RoundCallback[TrainingRound]):
         return answer
 
     def factor(self, reports: int, plan: SelectionPlan, *, asked: bool) -> float:
-        """Return the factor of the sum of signs; a learned size needs ``asked`` bits."""
+        """Return the factor of the sum of signs."""
         check_in("[1, inf)", "reports", reports, int)
         if asked and self.estimate is not None:
             magnitude, published = self.estimate.magnitude, self.estimate.magnitude
@@ -140,10 +137,10 @@ class StepSize(RoundCallback[TrainingRound]):
 class SignDSStrategy(TrainingStrategy[SignDS]):
     """Federated training from SignDS reports.
 
-    Sampling, ``start`` and ``evaluate_fn`` are those of FedAvg. Clients run
-    :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.SignDSRelease`; they send
-    no gradient, loss or count. The model moves along the sum of the reported signs. With magnitude
-    bits the metrics include ``r-est`` and ``magnitude-majority`` (B: 1 yes, 0 no, -1 undecided).
+    Clients run :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.SignDSRelease`;
+    they send no gradient, loss or count. The model moves along the sum of the reported signs. With
+    magnitude bits the metrics include ``r-est`` and ``magnitude-majority`` (B: 1 yes, 0 no, -1
+    undecided).
 
     Parameters
     ----------
@@ -151,12 +148,12 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         The dimension selection. Without k, K and h are chosen for the round's model.
     step : LearnedStep or FixedStep, optional
         Step size: learned from one more private bit per client (MagRR), or fixed. By default only
-        the direction of the sum counts, and ``server_optimizer`` defaults to
-        :class:`~flower_ldp.strategies.AgreedLength`.
+        the direction of the sum counts.
     scaling : {"published", "unbiased"}
         See :mod:`flower_ldp.strategies.named`.
     server_optimizer : ServerOptimizer, optional
-        Post-processes the sum. Its state belongs to one run.
+        Post-processes the sum. Without a step, :class:`~flower_ldp.strategies.AgreedLength` by
+        default.
     **options
         As in :class:`~flower_ldp.strategies.training.TrainingStrategy`.
 
@@ -252,10 +249,10 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
 class CodewordStrategy(TrainingStrategy[Codeword]):
     """Federated training from one codeword per client, near the direction of its update.
 
-    Sampling, ``start`` and ``evaluate_fn`` are those of FedAvg. Clients run
-    :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.CodewordRelease`. A report
-    says nothing of the update's length, so the optimizer sets the step's length. The metrics
-    include ``expected-cosine`` of the estimated with the clients' direction, if they agree.
+    Clients run :class:`~flower_ldp.clients.LdpMod` with
+    :class:`~flower_ldp.clients.CodewordRelease`. A report says nothing of the update's length, so
+    the optimizer sets the step's length. The metrics include ``expected-cosine`` of the estimated
+    with the clients' direction, if they agree.
 
     Parameters
     ----------
@@ -263,8 +260,7 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
         Epsilon of a report, and the codes. Each round has its own seed, counted on from the
         mechanism's.
     server_optimizer : ServerOptimizer, optional
-        Post-processes the direction. Its state belongs to one run. By default
-        :class:`~flower_ldp.strategies.AgreedLength`.
+        Post-processes the direction; :class:`~flower_ldp.strategies.AgreedLength` by default.
     **options
         As in :class:`~flower_ldp.strategies.training.TrainingStrategy`.
 
@@ -307,15 +303,12 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
 class GaussianStrategy(TrainingStrategy[Gaussian]):
     """Federated training from updates that each client clipped and noised itself.
 
-    Sampling, ``start`` and ``evaluate_fn`` are those of FedAvg. Clients run
-    :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.GaussianRelease`. The model
-    moves by the unweighted mean of the noised updates. The metrics include ``noise-deviation``, of
-    an entry of the mean. For rounds with equal parameters
-    :func:`flower_ldp.accounting.composed_epsilon` gives a smaller bound than the sum of
-    :meth:`privacy_spent`.
-
-    Arguments are those of :class:`~flower_ldp.strategies.training.TrainingStrategy`; the mechanism
-    is a Gaussian.
+    Clients run :class:`~flower_ldp.clients.LdpMod` with
+    :class:`~flower_ldp.clients.GaussianRelease`. The model moves by the unweighted mean of the
+    noised updates. The metrics include ``noise-deviation``, of an entry of the mean. For rounds
+    with equal parameters :func:`flower_ldp.accounting.composed_epsilon` gives a smaller bound than
+    :meth:`privacy_spent`. Arguments are those of
+    :class:`~flower_ldp.strategies.training.TrainingStrategy`.
 
     Examples
     --------
@@ -340,9 +333,8 @@ class GaussianStrategy(TrainingStrategy[Gaussian]):
 class ExtensionStrategy(TrainingStrategy[Chosen]):
     """Federated training from the reports of an extension's mechanism.
 
-    Sampling, ``start`` and ``evaluate_fn`` are those of FedAvg. Clients run
-    :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.ExtensionRelease`, and
-    their owners' policies must allow the extension. The model moves by the mean of the reports. The
+    Clients run :class:`~flower_ldp.clients.LdpMod` with
+    :class:`~flower_ldp.clients.ExtensionRelease`. The model moves by the mean of the reports. The
     guarantee is a claim of the extension's author. An owner's ledger may charge more than the
     stated cost.
 

@@ -1,19 +1,12 @@
 r"""Server optimizers for the privatized sum: post-processing without cost (docs/steps.md).
 
 **Adam, Yogi, Adagrad** have the parameters, defaults and arithmetic of Flower's ``FedAdam``,
-``FedYogi`` and ``FedAdagrad`` (Reddi et al. 2021): a step :math:`\eta\, m / (\sqrt v + \tau)` from
-running means m of steps and v of their squares. If steps are mostly noise, this is momentum with
-rate :math:`\eta / (\sqrt v + \tau)`.
+``FedYogi`` and ``FedAdagrad`` (Reddi et al. 2021): a step :math:`\eta\, m / (\sqrt v + \tau)`.
 
-**AgreedLength.** Too short steps make successive directions agree, too long ones make them oppose.
-For a round's direction g and the running direction v in d dimensions,
-
-.. math:: z = \sqrt d \cos(g, v)
-
-counts standard deviations of chance. With the model at rest z would be about
-:math:`\sqrt d\, c_g c_v`, where :math:`c^2 = x / (1 + x)` and x is the excess of the reports'
-squared sum over noise (:class:`~flower_ldp.mechanisms.base.NullDistribution`). The target is a
-share of this: one half at first, falling to 0. Rounds weigh in v by their number of reports.
+**AgreedLength.** For a round's direction g and the running direction v in d dimensions,
+:math:`z = \sqrt d \cos(g, v)` counts standard deviations of chance. With the model at rest z would
+be about :math:`\sqrt d\, c_g c_v`, where :math:`c^2 = x / (1 + x)` and x is the excess of the
+reports' squared sum over noise. The target is a share of this: one half at first, falling to 0.
 """
 
 import math
@@ -73,7 +66,7 @@ class ServerOptimizer:
         """Reset the state for a new run."""
 
     def on_run_start(self, rounds: int, weights: Sequence[NDArray[Any]]) -> None:
-        """Prepare for a run; called in its first round.
+        """Prepare for a run, in its first round.
 
         Parameters
         ----------
@@ -97,22 +90,18 @@ class ServerOptimizer:
         signal : float
             Excess of the reports' squared sum over noise, relative to noise.
         reports : int
-            Number of reports, at least 1.
+            At least 1.
         """
 
 
 @dataclass(frozen=True)
 class _Remembering(Checked, ServerOptimizer):
-    """An optimizer with running vectors."""
-
     _vectors: dict[str, Vector] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def reset(self) -> None:
-        """Reset the vectors to zero."""
         self._vectors.clear()
 
     def describe(self) -> str:
-        """Return one line for the log, with all parameters."""
         return repr(self)
 
     def _add_momentum(self, momentum: float, proposed: Vector) -> Vector:
@@ -139,7 +128,7 @@ class Momentum(_Remembering):
     learning_rate: Positive = 1.0
 
     def step(self, proposed: Vector, server_round: int) -> Vector:
-        """Return learning_rate times the running sum."""
+        """Return the step of this round."""
         return np.float32(self.learning_rate) * self._add_momentum(self.momentum, proposed)
 
 
@@ -148,8 +137,7 @@ class FixedLength(_Remembering):
     """A step of planned length along the running direction, with linear decay.
 
     The length falls from ``length`` in round 1 to ``final_fraction * length`` in round ``rounds +
-    1``, and stays there. Only the direction of the proposed step counts, so SignDSStrategy refuses
-    it with a learned step size.
+    1``. Only the direction of the proposed step counts.
 
     Parameters
     ----------
@@ -158,7 +146,7 @@ class FixedLength(_Remembering):
     rounds : int
         Planned number of rounds.
     momentum : float
-        Of the direction, in [0, 1).
+        In [0, 1).
     final_fraction : float
         In [0, 1].
     """
@@ -171,7 +159,7 @@ class FixedLength(_Remembering):
     final_fraction: Annotated[float, Bounded("[0, 1]")] = 0.0
 
     def step(self, proposed: Vector, server_round: int) -> Vector:
-        """Return the step of planned length; zero while no direction is known."""
+        """Return the step of planned length; zero without a direction."""
         velocity = self._add_momentum(self.momentum, proposed)
         # In float64: squares of float32 entries overflow, and vanish, long before they do.
         norm = math.sqrt(float(np.einsum("i,i->", velocity, velocity, dtype=np.float64)))
@@ -184,15 +172,12 @@ class FixedLength(_Remembering):
 
 @dataclass(frozen=True)
 class _Adaptive(_Remembering):
-    """Common part of Adam and Yogi."""
-
     eta: Positive
     beta_1: Decay = 0.9
     beta_2: Decay = 0.99
     tau: Positive = 1e-3
 
     def step(self, proposed: Vector, server_round: int) -> Vector:
-        """Return the step of this round."""
         zeros = np.zeros_like(proposed, dtype=np.float32)
         mean, square = self._vectors.get("mean", zeros), self._vectors.get("square", zeros)
         mean = self.beta_1 * mean + (1 - self.beta_1) * proposed
@@ -296,8 +281,6 @@ class Adagrad(_Remembering):
 
 @dataclass
 class _Run:
-    """State of one run."""
-
     rounds: int
     #: Of the model, and the share of its square that stands for arrays of zeros.
     norm: float
@@ -321,13 +304,13 @@ class AgreedLength(Checked, ServerOptimizer):
 
     The length starts from the model's norm and the planned rounds. It grows while directions agree
     and shrinks otherwise, by a factor of at most 2 per round, and decays linearly over the plan.
-    Only directions count, so SignDSStrategy refuses it with a learned step size. For a model that
-    was trained before as a whole, give a :class:`FixedLength`.
+    Only directions count. For a model that was trained before as a whole, give a
+    :class:`FixedLength`.
 
     Parameters
     ----------
     momentum : float
-        Of the direction, in [0, 1).
+        In [0, 1).
 
     Examples
     --------
@@ -342,13 +325,7 @@ class AgreedLength(Checked, ServerOptimizer):
     _runs: list[_Run] = field(default_factory=list, repr=False, compare=False)
 
     def on_run_start(self, rounds: int, weights: Sequence[NDArray[Any]]) -> None:
-        """Begin a run and forget an earlier one.
-
-        Raises
-        ------
-        ValueError
-            If there is no round.
-        """
+        """Begin a run; raise ValueError without a round."""
         check_in("[1, inf)", "rounds", rounds, int)
         self._runs[:] = [_Run(rounds, *_size(weights))]
 
@@ -358,7 +335,7 @@ class AgreedLength(Checked, ServerOptimizer):
 
     @property
     def rounds(self) -> int:
-        """Planned rounds; RuntimeError if no run was begun."""
+        """Planned rounds."""
         return self._run.rounds
 
     def extend_run(self, rounds: int) -> None:
@@ -374,19 +351,9 @@ class AgreedLength(Checked, ServerOptimizer):
         run.latest = reports
 
     def step(self, proposed: Vector, server_round: int) -> Vector:
-        """Return the step; zero while no direction is known.
+        """Return the step; zero without a direction, RuntimeError without a run.
 
-        Parameters
-        ----------
-        proposed : ndarray of float32, shape (d,)
-            Mean of the reports, up to a factor that is the same in each round.
-        server_round : int
-            From 1.
-
-        Raises
-        ------
-        RuntimeError
-            If no run was begun.
+        ``proposed`` is the mean of the reports, up to a constant factor.
         """
         run = self._run
         # In float64: squares of float32 entries overflow, and vanish, long before they do.
@@ -430,7 +397,6 @@ class AgreedLength(Checked, ServerOptimizer):
 
 
 def _adapt(run: _Run, velocity: NDArray[np.float64], now: NDArray[np.float64], left: float) -> None:
-    """Change the length by the agreement of a round's direction with the running one."""
     lengths = float(np.linalg.norm(velocity)) * float(np.linalg.norm(now))
     if lengths == 0.0:
         return
@@ -447,10 +413,7 @@ def _adapt(run: _Run, velocity: NDArray[np.float64], now: NDArray[np.float64], l
 
 
 def _size(weights: Sequence[NDArray[Any]]) -> tuple[float, float]:
-    """Return a model's norm, and the share of its square that stands for arrays of zeros.
-
-    A usual start draws entries with variance 1 / (3 f), f being the longest axis.
-    """
+    """Return a model's norm, and the share of its square that stands for zeros."""
     told = assumed = 0.0
     for array in weights:
         square = float(np.square(array, dtype=np.float64).sum())

@@ -1,9 +1,8 @@
 r"""The true epsilon of the noise that other software adds for its settings.
 
-Each adds normal noise of deviation :math:`\sigma` to updates clipped to length C. Two clipped
-updates are up to 2 C apart, and any two are neighbours under replace-one. T messages are a normal
-shift by :math:`\sqrt T \, 2C / \sigma`, and epsilon is read off the exact curve
-(:mod:`~flower_ldp.mechanisms.gaussian`).
+Each adds normal noise of deviation :math:`\sigma` to updates clipped to length C. Any two updates
+are neighbours under replace-one, up to 2 C apart. T messages are a normal shift by
+:math:`\sqrt T \, 2C / \sigma`, and epsilon is read off the exact curve.
 """
 
 import math
@@ -33,10 +32,7 @@ class NormalNoise:
 def local_dp_mod(
     clipping_norm: float, sensitivity: float, epsilon: float, delta: float
 ) -> NormalNoise:
-    """Return the noise of Flower's ``LocalDpMod``: the classical one for the given sensitivity.
-
-    Nothing compares the sensitivity with the clip.
-    """
+    """Return the noise of Flower's ``LocalDpMod``: the classical one for the given sensitivity."""
     return NormalNoise(2.0 * clipping_norm, sensitivity * classical_deviation(epsilon, delta))
 
 
@@ -48,8 +44,7 @@ def mindspore_dp(clip: float, epsilon: float, delta: float) -> NormalNoise:
 def central_wrapper(noise_multiplier: float, share: float, *, replace: bool) -> NormalNoise:
     """Return the noise of Flower's central wrappers on a mean, in units of clip over clients.
 
-    ``share`` is the weight of the client's update times the number of clients. With ``replace`` an
-    update may be replaced by any other or left out; else only by zeros.
+    With ``replace`` an update may be replaced by any other or left out; else only by zeros.
     """
     return NormalNoise((2.0 if replace else 1.0) * share, noise_multiplier)
 

@@ -1,8 +1,7 @@
 """Reply validation: each reply is judged by itself; a bad one is counted and left out.
 
-Flower's own check ends a round at the first odd reply and reads no value. Here a client can spoil
-only its own report. A run stops early if it cannot learn and would cost budget or privacy
-(docs/failures.md).
+A client can spoil only its own report. A run stops early if it cannot learn and would cost budget
+or privacy (docs/failures.md).
 """
 
 import logging
@@ -30,7 +29,7 @@ Metrics: TypeAlias = dict[str, int | float]
 
 
 class OnceLogger:
-    """Logs each kind of complaint once per run, repeats at the debug level."""
+    """Logs each kind of complaint once per run."""
 
     def __init__(self) -> None:
         self.learned = False
@@ -45,19 +44,16 @@ class OnceLogger:
         _log.warning("%s (what is like it is counted, and not logged again)", text)
 
     def hint(self, kind: str, text: str) -> None:
-        """Log once to Flower's log what a kind of complaint may mean."""
+        """Log a hint to Flower's log once."""
         if f"hint {kind}" not in self._said:
             self._said.add(f"hint {kind}")
             _flwr_log.warning(text)
 
 
 class ReplyValidator:
-    """Decodes replies one by one and counts the rejected ones.
+    """Decodes replies one by one and counts the rejected ones by reason.
 
-    ``rejected`` counts by reason: a refusal (:mod:`flower_ldp.refusals`), ``"error"`` for an app's
-    error or a lost node, ``"sender"`` for an unknown or repeated sender, or a decoder's reason.
-    ``uncharged`` lists nodes that refused before the charge, ``raw`` nodes without a gate,
-    ``rehearsed`` the texts of failed rehearsals.
+    ``uncharged`` lists nodes that refused before the charge, ``raw`` nodes without a gate.
     """
 
     def __init__(self, expected_nodes: Iterable[int], complaints: OnceLogger | None = None) -> None:
@@ -134,12 +130,12 @@ class ReplyValidator:
 
 
 def is_raw(content: RecordDict) -> bool:
-    """Return whether a reply has content and no report, so that no gate made it."""
+    """Return whether no gate made a reply: it has content and no report."""
     return len(content) > 0 and REPORT_KEY not in content
 
 
 def payload_of(content: RecordDict) -> bytes:
-    """Return the packed report; raise WireError if the reply holds anything else."""
+    """Return the packed report; WireError if the reply holds anything else."""
     if is_raw(content):
         raise WireError(
             "record",
@@ -167,7 +163,8 @@ def raise_if_unproductive(replies: ReplyValidator, server_round: int) -> None:
     """Raise RunStopped for a run that is set up wrongly; else log hints.
 
     A run stops if raw replies outnumber reports and refusals, or if nothing was learned and clients
-    refuse with one code: in either case more than half of the asked clients, silent ones included.
+    refuse with one code. Either needs more than half of the asked clients, so that no single client
+    can stop a run.
     """
     codes = filter(refusals.is_code, replies.rejected)
     refused = Counter({code: replies.rejected[code] for code in codes})
@@ -216,7 +213,6 @@ def check_result(result: Result, asked: Mapping[str, int]) -> None:
 
 
 def _causes(found: Counter[str]) -> str:
-    """Return the counts of rejections with their meanings."""
     if not found:
         return "No reply was rejected, and none was of use."
     return f"Replies rejected: {_listed(found, refusals.HINTS, '; ')}"

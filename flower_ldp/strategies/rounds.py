@@ -1,15 +1,13 @@
 """Rounds of a strategy, their callbacks, the health bit, and the server's count of spending.
 
-**Health bit** (docs/failures.md). The run stops if that many ones have a chance of at most 1 in 741
-(three normal deviations) at the allowed share, in the round or in the whole run: exact up to 2,000
-bits, then by the normal distribution.
+**Health bit** (docs/failures.md). The run stops if the number of ones has a chance of at most 1 in
+741 (three normal deviations) at the allowed share: exact up to 2,000 bits.
 
 **Spending.** Every proposal sent counts, answered or not, because a client may have been charged
-and its report lost. Refusals from before the charge are taken off, and so are raw replies, which
-have no promise. The clients' ledgers are authoritative. The pure total is the largest sum over
-clients; the approximate one bounds a client that was asked for each kind of release as often as any
-client was, for epsilons fixed in advance (:mod:`flower_ldp.accounting.composition`). Releases that
-an owner waives as post-processing are counted, because the server does not know.
+and its report lost. Refusals from before the charge and raw replies are taken off. The approximate
+total bounds a client that was asked for each kind of release as often as any client was, for
+epsilons fixed in advance. Releases that an owner waives are counted, because the server does not
+know.
 """
 
 import math
@@ -86,13 +84,13 @@ class RoundCallback(Generic[RoundT]):
         """Begin a run; ``layout`` is None for an evaluation."""
 
     def before_ask(self, current: RoundT) -> None:
-        """Prepare for a round before sampling; ValueError or RuntimeError refuses it."""
+        """Prepare for a round before sampling, or refuse it by an error."""
 
     def after_replies(self, current: RoundT, replies: ReplyValidator) -> None:
-        """Receive the replies; raise RunStopped if further rounds would be useless."""
+        """Receive the replies, or raise RunStopped."""
 
     def after_step(self, current: RoundT, total: Vector, reports: int) -> None:
-        """Receive the sum of a round's reports, after the model's step."""
+        """Receive the sum of a round's reports."""
 
     def metrics(self, current: RoundT) -> Metrics:
         """Return the round's metrics."""
@@ -112,7 +110,7 @@ class Health(Checked):
         Largest allowed share of neutral reports, in [0, 1).
     significance : float
         Required certainty, in normal standard deviations, in [0, inf). By default a false stop has
-        a chance of at most 0.13 % per test, at the allowed share.
+        a chance of at most 0.13 % per test.
 
     Raises
     ------
@@ -142,7 +140,7 @@ class Health(Checked):
 
 
 class HealthMonitor(RoundCallback[Round]):
-    """Stops a run that cannot learn, by its replies and health bits."""
+    """Stops a run that cannot learn."""
 
     def __init__(self, health: Health | None) -> None:
         must_be("health", health, (Health, NoneType), "a Health, as Health(epsilon=0.5)")
@@ -166,7 +164,7 @@ class HealthMonitor(RoundCallback[Round]):
         self._round = _NONE
 
     def decoder(self, decode: Callable[[bytes], ReportT]) -> Callable[[bytes], ReportT]:
-        """Return a decoder of whole reports that counts their bits."""
+        """Return a decoder of reports that counts their bits."""
 
         def whole(payload: bytes) -> ReportT:
             report, bit = split_health(payload, asked=self._health is not None)
@@ -186,7 +184,7 @@ class HealthMonitor(RoundCallback[Round]):
         return {"failing-share": share, "failing-share-error": error}
 
     def after_replies(self, current: Round, replies: ReplyValidator) -> None:
-        """Raise RunStopped if the run cannot learn, or too many reports are surely neutral."""
+        """Raise RunStopped if the run cannot learn."""
         raise_if_unproductive(replies, current.server_round)
         if self._health is None:
             return
@@ -204,7 +202,6 @@ class HealthMonitor(RoundCallback[Round]):
 
 
 def _is_too_large(health: Health, ones: int, reports: int) -> bool:
-    """Return whether the ones are significant at the allowed share."""
     response, allowed = health.response, math.floor(health.stop_above * reports)
     if reports > _MOST_EXACT:
         excess = response.estimate(ones, reports) - health.stop_above * reports
@@ -222,11 +219,10 @@ def _is_too_large(health: Health, ones: int, reports: int) -> bool:
 class SpendingReport:
     """Worst-case spending of clients on a server's proposals. ``print`` shows it.
 
-    ``units`` has per unit the largest sum over clients, coarser units included; ``direct`` only
-    events about the unit itself; ``beyond`` the most releases of one client that the total does not
-    bound. ``smaller`` is the smaller valid bound, and ``clients`` the expected ledger totals by
-    node id. ``shuffle`` is the cost of a round towards an observer of shuffled reports only, never
-    part of a total. ``raw`` lists nodes with raw replies, which no epsilon covers.
+    Per unit, ``units`` has the largest sum over clients, coarser units included, ``direct`` only
+    events about the unit itself, ``smaller`` the smaller valid bound, and ``beyond`` releases
+    without a bound. ``shuffle`` holds for an observer of shuffled reports only and is in no total.
+    No epsilon covers the nodes of ``raw``.
     """
 
     units: Sums
@@ -279,7 +275,7 @@ class SpendingLog(RoundCallback[Round]):
         self._inherited: list[ClientPool] = []
 
     def before_ask(self, current: Round) -> None:
-        """Count what a client pool remembers of earlier runs, at this round's events."""
+        """Count earlier runs of a client pool, at this round's events."""
         pool = current.sample.pool
         if pool is not None and not any(pool is one for one in self._inherited):
             self._inherited.append(pool)
@@ -287,9 +283,9 @@ class SpendingLog(RoundCallback[Round]):
                 self.record(node, _repeated((event, times) for event in current.events))
 
     def choose(self, current: Round, content: RecordDict, fields: Mapping[str, Field]) -> None:
-        """Add the proposal to the content, and choose and count the clients.
+        """Add the proposal to the content, and choose and count the clients, last of all.
 
-        Nothing may fail afterwards. Nodes that sent raw replies are excluded.
+        Nodes that sent raw replies are excluded.
         """
         content[PROPOSAL_KEY] = ConfigRecord({**fields})
         current.nodes = [node for node in current.sample.draw() if node not in self._raw]
@@ -375,7 +371,6 @@ def _largest(sums: Iterable[Sums]) -> Sums:
 
 
 def _most(histories: Iterable[list[PrivacyEvent]], unit: Unit) -> Unbounded:
-    """Return the most releases of a client that the unit's total does not bound."""
     found = [unbounded(history, unit) for history in histories]
     silent = max((one.silent for one in found), default=0)
     return Unbounded(silent, max((one.conditional for one in found), default=0))

@@ -1,10 +1,8 @@
 """Client sampling: anew in every round, or each client a limited number of times in a run.
 
-Being asked counts, even if no answer comes, because the client may have been charged. A refusal
-before the charge does not count, and that client is asked again after all others. This is the
-server's memory and no promise to a client, whose ledger and policy bound it. A node that returns
-under another id counts as new. Clients are chosen last in a round, since an error after the choice
-would use them up.
+Being asked counts, even without an answer, because the client may have been charged. A refusal
+before the charge does not count. This is no promise to a client, whose ledger and policy bound it.
+Clients are chosen last in a round, since an error after the choice would use them up.
 """
 
 import json
@@ -81,9 +79,9 @@ class ClientPool:
         In [1, 1,000,000].
     checkpoint : path-like, optional
         JSON file that remembers who was asked, before they are. A restarted server continues with
-        the remaining clients, even while the old server still runs: each reads the file again
-        before it chooses, under a lock (``NAME.lock`` beside it). The folder must exist. A link is
-        followed and stays.
+        the remaining clients, even while the old one still runs: each reads the file before it
+        chooses, under a lock (``NAME.lock`` beside it). The folder must exist. A link is followed
+        and stays.
 
     Raises
     ------
@@ -122,7 +120,7 @@ class ClientPool:
     def choose(self, nodes: Iterable[int], count: int, *, least: int = 0) -> list[int]:
         """Choose nodes uniformly, and store the choice before returning.
 
-        Nodes asked less often come first; refusals count for this order.
+        Nodes that were asked or refused less often come first.
 
         Parameters
         ----------
@@ -141,7 +139,7 @@ class ClientPool:
         Raises
         ------
         OSError, ConfigError
-            If the checkpoint cannot be locked or written, or is malformed; no node may be asked.
+            If the checkpoint cannot be locked, written or read; no node may be asked.
         """
         with self._held():
             left = self.left(set(nodes))
@@ -198,7 +196,6 @@ class ClientPool:
         self._asked = asked
 
     def _draw(self, left: list[int], count: int) -> list[int]:
-        """Draw at most ``count`` nodes, those asked less often first."""
         chosen, called = list[int](), self._asked + self._refused
         for times in sorted({called[node] for node in left}):
             if len(chosen) >= count:
@@ -211,16 +208,13 @@ class ClientPool:
 
 
 def pool_of(asked: int | ClientPool | None) -> ClientPool | None:
-    """Return the pool for a strategy's argument; None samples anew in every round."""
+    """Return the pool for a strategy's argument."""
     return asked if asked is None or isinstance(asked, ClientPool) else ClientPool(asked)
 
 
 @dataclass(frozen=True)
 class RoundSample:
-    """The clients available to one round, before sampling.
-
-    None is asked if fewer than ``least`` are left: another server may have asked some meanwhile.
-    """
+    """The clients available to one round, before sampling."""
 
     pool: ClientPool | None
     left: tuple[int, ...]
@@ -234,7 +228,7 @@ class RoundSample:
         return min(self.wanted, len(self.left))
 
     def answers_left(self) -> tuple[int, ...] | None:
-        """Return how often each node of ``left`` may still be asked; None without a limit."""
+        """Return how often each node of ``left`` may still be asked, if limited."""
         if self.pool is None:
             return None
         asked = self.pool.asked()
@@ -259,11 +253,7 @@ def sample_round(
     *,
     most: int | None = None,
 ) -> RoundSample | None:
-    """Return the nodes that a round may ask, or None; waits as Flower does for enough nodes.
-
-    ``fraction`` is of all available nodes. ``most`` limits the number, but a pool asks at least
-    ``least``.
-    """
+    """Return the nodes that a round may ask, or None; waits as Flower does for enough nodes."""
     if fraction == 0.0:
         return None
     if pool is None:

@@ -46,8 +46,7 @@ class SplitResult:
     parties : list of AlignedParty
         In the order of their names.
     history : list of dict
-        Per epoch ``epoch``, ``loss``, ``steps``, and ``accuracy-<table>`` and ``loss-<table>`` of
-        evaluated tables.
+        Per epoch ``epoch``, ``loss``, ``steps``, and ``accuracy-<table>`` and ``loss-<table>``.
     """
 
     parties: list[AlignedParty] = field(default_factory=list)
@@ -68,12 +67,11 @@ class SplitStrategy:
     labels : mapping of str to array of integers
         Per table, one label for each id in order, or one row of labels, all of one length.
     parties : int
-        Number of feature parties, at least 1.
+        Number of feature parties.
     train_table : str
         The table to learn from. The others are evaluated.
     noisy_labels : NoisyLabels, optional
-        Randomized labels of the training table. Parties train their bottoms on them before any
-        release.
+        Randomized labels that parties train their bottoms on before any release.
     told : NoisyLabels, optional
         Old name of ``noisy_labels``.
 
@@ -142,13 +140,11 @@ class SplitStrategy:
             Passes over the training table, at least 0. If bottoms change, each pass releases every
             record again at full cost.
         evaluate_every : int
-            Epochs between evaluations of the other tables; 0 for none. The last epoch is evaluated
-            too. Test records are released at the same cost.
+            Epochs between evaluations of the other tables; 0 for none. Test records cost the same.
         rng : RandomSource, optional
             For the order of blocks, which is not private.
         checkpoint : path-like, optional
-            File of the top, written at every step. If it exists, training resumes from it, with the
-            parties' bottoms of the same step.
+            File of the top, written at every step. If it exists, training resumes from it.
         any_step : bool
             Accept bottoms that were not trained with this top or with each other.
         on_step : callable, optional
@@ -190,7 +186,7 @@ class SplitStrategy:
         return result
 
     def evaluate(self, exchange: Exchange, parties: Sequence[AlignedParty]) -> dict[str, float]:
-        """Return ``accuracy-<table>`` and ``loss-<table>`` of all tables but the training table."""
+        """Return accuracy and loss of all tables but the training table."""
         found = {}
         for table in self.tables.tables:
             if table == self.train_table:
@@ -231,7 +227,6 @@ class SplitStrategy:
     def _forward(
         self, exchange: Exchange, parties: Sequence[AlignedParty], kind: str, table: str, block: int
     ) -> tuple[list[Rows], NDArray[np.int64]]:
-        """Return each party's embeddings of a block, and the records' labels."""
         contents = {
             party.node: self._content(table, block, after=self._after.get(party.node, party.step))
             for party in parties

@@ -1,13 +1,9 @@
 """The parties of a split run: asking, alignment and noisy labels.
 
-Each step needs every party's answer, so a party that refuses or fails stops the run with a
-:class:`PartyError`. An answer without a gate stops it first. A run starts with **alignment**: the
-server sends the digest of each table's ids, which are public among the parties, and a party with
-other ids refuses.
-
-**Labels** are randomized and sent once, and bottoms are trained on nothing else. A label costs its
-randomizer's epsilon once, because the holder's ledger stores the reports. This protects labels from
-the parties, not from their holder, which runs the top.
+A party that refuses or fails stops the run; an answer without a gate stops it first. **Alignment**
+compares digests of each table's ids, which are public among the parties. **Labels** are randomized,
+charged and sent once, and bottoms are trained on nothing else. This protects labels from the
+parties, not from their holder, which runs the top.
 """
 
 from __future__ import annotations
@@ -50,7 +46,7 @@ class PartyError(LdpError):
     reason : str
         The code that it sent, or the fault of its reply.
     others : sequence of PartyError
-        Of other parties in the same exchange; the text includes them.
+        Of other parties in the same exchange.
     """
 
     def __init__(self, party: str, reason: str, others: Sequence[PartyError] = ()) -> None:
@@ -109,8 +105,7 @@ class GridExchange(Exchange):
 class LocalExchange(Exchange):
     """Asks apps in this process, without engine or network, by the same messages and gate.
 
-    For parties with their own app, node configuration and policy. Messages stay objects;
-    :func:`flower_ldp.simulation.run_in_process` runs one app with serialized messages.
+    For parties with their own app, node configuration and policy.
 
     Parameters
     ----------
@@ -145,10 +140,7 @@ class LocalExchange(Exchange):
 
 
 def payloads(replies: Mapping[int, Message], names: Mapping[int, str]) -> dict[int, bytes]:
-    """Return the payload of each named node's reply.
-
-    Raises RunStopped for an answer without a gate, PartyError for a missing payload.
-    """
+    """Return the payload of each named node's reply; RunStopped for an answer without a gate."""
     sent = {node for node, one in replies.items() if not one.has_error() and is_raw(one.content)}
     raw = [name for node, name in names.items() if node in sent]
     if raw:
@@ -189,7 +181,7 @@ class AlignedParty:
     claim : BottomModelClaim
         How its bottom was trained.
     step : str
-        Last step of its bottom; empty before the first.
+        Of its bottom; empty before the first.
     earlier : tuple of str
         Steps that its bottom can be set back to.
     """
@@ -210,10 +202,7 @@ class AlignedParty:
 
 
 def align(exchange: Exchange, tables: Iterable[TableTerms], parties: int) -> list[AlignedParty]:
-    """Wait for the parties, check their ids, and return them sorted by name.
-
-    Raises PartyError for other records or equal names, ValueError for another number of nodes.
-    """
+    """Wait for the parties, check their ids, and return them sorted by name."""
     nodes = exchange.nodes(parties)
     if len(nodes) != parties:
         raise ValueError(f"{len(nodes)} nodes are there and {parties} parties were expected")
@@ -291,7 +280,7 @@ def send_labels(
     records: Records,
     noisy: NoisyLabels,
 ) -> None:
-    """Send the labels to all parties that are not frozen, and wait for their training."""
+    """Send the labels to all parties that are not frozen."""
     labels = noisy.private.reports.astype(np.int64)[records.order]
     channel = {"epsilon": float(noisy.response.epsilon), "categories": noisy.response.categories}
     content: dict[str, ConfigRecord | ArrayRecord] = {

@@ -1,12 +1,8 @@
 """Top models of split training, a top for codes, and checkpoints (docs/embedding.md).
 
-**CodeTop** is Bayes' rule over codes counted from randomized reports, so the channel need not be
-inverted. A rare pair of codes falls back to the product of the two parties' distributions.
-
-**Checkpoints.** A top and its bottoms must resume at the same step, so each keeps the name of its
-last step and the state before it. Gradients of a step leave after the top's file is written, and
-the next step begins when all parties have made this one. With every file written at every step, all
-are within one step, and a run begins by setting back those ahead.
+A top and its bottoms must resume at the same step, so each keeps the name of its last step and the
+state before it. Gradients of a step leave after the top's file is written, and the next step begins
+when all parties have made this one: all are within one step.
 """
 
 import logging
@@ -35,8 +31,7 @@ _log = logging.getLogger("flwr")
 class Top(ABC):
     """The server's model over all parties' embeddings; a base class.
 
-    For checkpoints it also needs ``save(path)``, which writes everything including ``at`` and
-    replaces the file atomically, and ``load(path)``.
+    For checkpoints it also needs ``save(path)``, atomic and with ``at``, and ``load(path)``.
     """
 
     at: str | None = None
@@ -70,7 +65,7 @@ class Top(ABC):
 def checked_labels(
     tables: RecordTables, labels: Mapping[str, ArrayLike]
 ) -> dict[str, NDArray[np.int64]]:
-    """Return each table's labels as int64, one row per record; raise ValueError if malformed."""
+    """Return each table's labels as int64, one row per record."""
     if set(labels) != set(tables.tables):
         raise ValueError(f"labels must be for {sorted(tables.tables)}, got {sorted(labels)}")
     found = {}
@@ -86,7 +81,7 @@ def checked_labels(
 
 
 class CodeTop(Top):
-    """Counts the parties' codes with each label, and predicts the most likely label.
+    """Bayes' rule over the parties' codes, counted with each label from randomized reports.
 
     Parameters
     ----------
@@ -157,7 +152,7 @@ class CodeTop(Top):
 
 
 class TopFile:
-    """A file with the top after each step, and ``.previous`` beside it with the step before."""
+    """A file with the top after each step, and ``.previous`` beside it."""
 
     def __init__(self, path: str | os.PathLike[str], top: Any) -> None:
         if not (hasattr(top, "save") and hasattr(top, "load")):

@@ -1,7 +1,6 @@
 """The base of all strategies that train from private updates.
 
-A subclass says what a round proposes and how the sum of reports becomes a step. Everything else
-that follows a round is a callback.
+A subclass says what a round proposes and how the sum of reports becomes a step.
 """
 
 import logging
@@ -81,7 +80,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
     """Federated training from private reports about updates.
 
     For any :class:`~flower_ldp.mechanisms.UpdateMechanism`: the model moves by the mean of the
-    reports.
+    reports. Sampling, ``start`` and ``evaluate_fn`` are those of FedAvg.
 
     Parameters
     ----------
@@ -95,28 +94,22 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
     answers_per_client : int or ClientPool, optional
         How often a client is asked in the whole run, sampled without replacement. A
         :class:`~flower_ldp.strategies.ClientPool` can be shared with an evaluation or kept in a
-        file. By default every round samples anew, as FedAvg does.
+        file. By default every round samples anew.
     trainable : str or sequence of str, optional
         Names or patterns (``"head.*"``) of the arrays that reports are about; others never change.
         By default all floating-point arrays except running statistics.
     subspace : Subspace, optional
         Public. Reports are about the update's projection onto it, and the model moves only in it.
-        By default reports are about the whole update.
     **fedavg
         ``fraction_train``, ``min_train_nodes``, ``min_available_nodes``, ``arrayrecord_key``,
         ``configrecord_key``, ``fraction_evaluate``, ``min_evaluate_nodes`` and
         ``evaluate_metrics_aggr_fn`` as in FedAvg, but ``fraction_evaluate`` is 0 by default: raw
-        metrics leak, and the gate refuses them. Use ``evaluate_fn`` on the server.
+        metrics leak, and the gate refuses them.
 
     Raises
     ------
     TypeError
         If an argument is unknown or of a wrong type.
-
-    Attributes
-    ----------
-    callbacks : list of RoundCallback
-        Called in this order; only ``before_ask`` may refuse a round.
     """
 
     #: Type of the mechanism, and what to write for one.
@@ -186,11 +179,9 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         return np.asarray(total / reports)
 
     def _metrics(self, current: TrainingRound, reports: int) -> Metrics:
-        """Return the mechanism's own metrics."""
         return {}
 
     def _description(self) -> Iterator[str]:
-        """Yield lines for the log about the mechanism."""
         yield f"{type(self.mechanism).__name__}: {self.mechanism}"
 
     def step_rule(self) -> str:
@@ -220,15 +211,13 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Sample clients and send them the round's proposal.
-
-        No client is asked if it raises.
+        """Sample clients and send them the round's proposal; no client is asked if it raises.
 
         Raises
         ------
         ValueError
-            If reports about a model of this size could make no step, ``trainable`` names none of
-            its floating-point arrays, or the subspace has more dimensions than weights.
+            If reports could make no step, ``trainable`` names no floating-point array, or the
+            subspace has more dimensions than weights.
         TypeError
             If one of Flower's central DP wrappers wraps the strategy.
         RuntimeError
@@ -312,7 +301,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         """Return the worst-case spending of clients on this server's proposals.
 
         Epsilons and deltas add up. The clients' ledgers are authoritative. The approximate bound
-        needs the extra ``accounting``; without it, or if it is larger, the sum is returned.
+        needs the extra ``accounting``.
 
         Parameters
         ----------
@@ -323,7 +312,6 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         return self.proposals.report(delta=delta)
 
     def _layout(self, model: Mapping[str, NDArray[Any]]) -> layouts.ModelLayout:
-        """Return the part of the model that reports are about."""
         patterns = self._trainable
         if patterns is None and layouts.running_statistics(model):
             patterns = ("*",)

@@ -1,9 +1,9 @@
 """Per-row gradients, the exact sum of clipped gradients, and its noise.
 
 Clipped gradients are rounded to multiples of 2^-33 standard deviations and added, with the noise,
-as integers, so low-order bits reveal nothing about the sum (docs/dpsgd_release.md). Each row is a
-batch of one in an isolated pass (:mod:`~flower_ldp.isolation`): its gradient depends on this row,
-the weights and public facts alone, to the last bit.
+as integers, so low-order bits reveal nothing about the sum. Each row is a batch of one in an
+isolated pass (:mod:`~flower_ldp.isolation`): its gradient depends on this row, the weights and
+public facts alone, to the last bit.
 """
 
 import hashlib
@@ -28,17 +28,14 @@ _MARGIN = 1e-5
 
 
 def grid_unit(noise: float, clip: float, dimension: int) -> float:
-    """Return the grid of a noisy sum: 2^-33 of the noise's standard deviation.
-
-    The deviation exceeds ``noise * clip`` by what rounding may add to a gradient's length.
-    """
+    """Return the grid of a noisy sum: 2^-33 of the deviation, which covers the roundings."""
     grid = 2.0 * math.sqrt(dimension) * noise * 2.0**-DEVIATION_BITS
     margin = max(_MARGIN, 2e-9 + grid)
     return math.ldexp(noise * clip * (1 + margin), -DEVIATION_BITS)
 
 
 def noised_whole(whole: torch.Tensor, unit: float, rng: RandomSource) -> torch.Tensor:
-    """Return a **private** int64 sum, in multiples of ``unit``, with noise, in double precision."""
+    """Return a **private** int64 sum with noise, in double precision."""
     noise = torch.from_numpy(normal(whole.numel(), rng)).reshape(whole.shape)
     return (whole + noise).to(torch.float64) * unit
 
@@ -55,11 +52,7 @@ _FIXED = bytes(range(16))
 
 
 class RowModel:
-    """Computes a model for one row at a time; the model is unchanged after each use.
-
-    Raises ValueError if the model is not on the CPU, uses TorchScript or batch statistics, or
-    learns parameters of several dtypes.
-    """
+    """Computes a model for one row at a time; the model is unchanged after each use."""
 
     def __init__(
         self,
@@ -110,10 +103,7 @@ class RowModel:
             return None
 
     def check(self, weights: Tensors) -> None:
-        """Run the model on the public row, and remember the result with the app's own weights.
-
-        Raises ValueError if it fails, or a pass changes a buffer, such as BatchNorm's averages.
-        """
+        """Run the model on the public row; raise ValueError if it fails or a buffer changes."""
         with self.passes() as passes:
             try:
                 passes.begin({**self._fixed, **weights}, _FIXED)
@@ -135,7 +125,7 @@ class RowModel:
     def check_nothing_kept(self, passes: IsolatedPasses) -> None:
         """Raise ReleaseError unless the public row gives the same bits as in :meth:`check`.
 
-        The app's own weights are used, since the server could send weights that hide a kept state.
+        With the app's own weights: the server could send some that hide a kept state.
         """
         try:
             after = self._shown(passes)
@@ -148,7 +138,6 @@ class RowModel:
             )
 
     def _shown(self, passes: IsolatedPasses) -> bytes:
-        """Return a digest of the public row's output, loss and gradient, with the app's weights."""
         passes.begin(entropy=_FIXED)
         shown: list[torch.Tensor] = []
         shown.append(self._computed(self._rows.like, shown))
@@ -178,7 +167,6 @@ class RowModel:
 
 
 def _contents(model: nn.Module) -> set[tuple[str, tuple[object, ...]]]:
-    """Return the buffers' bits."""
     return {
         (name, (one.dtype, one.shape, _bits(one).numpy().tobytes()))
         for name, one in model.named_buffers()
@@ -239,7 +227,6 @@ class StepSum:
     def _example(
         self, passes: IsolatedPasses, weights: Tensors, rows: Sequence[int]
     ) -> torch.Tensor:
-        """Return the sum of an example's gradients, in the order of its rows."""
         if len(rows) == 1:  # nothing to add: no copy either
             found = self._model.row(passes, weights, rows[0])
             return torch.zeros(1) if found is None else found

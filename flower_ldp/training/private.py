@@ -49,7 +49,7 @@ def private_training(
 ) -> RecordDict:
     """Train one round by the charged plan, and return the app's reply.
 
-    The round starts from the model that the server sent, whatever the given model's weights are.
+    The round starts from the model that the server sent, not from the given weights.
 
     Parameters
     ----------
@@ -58,11 +58,10 @@ def private_training(
     model : torch.nn.Module
         With the names and shapes of the arrays sent. It holds the trained weights afterwards.
     loss : callable
-        ``loss(output, target)`` of a batch of one row, such as
-        ``torch.nn.functional.cross_entropy``.
+        ``loss(output, target)`` of a batch of one row.
     data : Data
-        Rows of features and a target, read by index, one by one. It must keep no state, such as a
-        random generator. With ``workers`` it must open files in ``__getitem__``.
+        Rows of features and a target, read by index. It must keep no state, such as a random
+        generator. With ``workers`` it must open files in ``__getitem__``.
     optimizer : callable
         Makes the optimizer, for example ``lambda weights: torch.optim.SGD(weights, lr=0.1)``.
     like : sequence of array_like
@@ -87,7 +86,7 @@ def private_training(
         policy, or model, loss or data kept state of a row.
     ValueError
         If the model does not match the arrays sent, is not on the CPU or has buffers that training
-        changes, or ``max_rows`` or ``workers`` is outside its interval.
+        changes, or a number is outside its interval.
     """
     del context  # the round is found by the gate's own means
     session = current_session(TrainingSession)
@@ -139,7 +138,6 @@ def sent_tensors(sent: Arrays, model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def _twins(model: nn.Module) -> dict[str, str]:
-    """Return the other names of shared parameters, each with the first name."""
     first: dict[int, str] = {}
     named = [
         (name, first.setdefault(id(p), name))
@@ -149,8 +147,6 @@ def _twins(model: nn.Module) -> dict[str, str]:
 
 
 class _Training:
-    """The steps of a round, apart from the data."""
-
     def __init__(
         self, session: TrainingSession, model: nn.Module, optimizer: MakeOptimizer
     ) -> None:
@@ -169,8 +165,7 @@ class _Training:
     ) -> dict[str, NDArray[Any]]:
         """Take all steps and return the model; without data, by noise alone.
 
-        The optimizer has its own parameters with noisy gradients. It sees neither the model nor
-        rows.
+        The optimizer sees noisy gradients, and neither the model nor rows.
         """
         plan, examples = self._session.granted.plan, self._session.granted.examples
         proximal = self._session.proximal
@@ -196,7 +191,6 @@ class _Training:
         return {**self._session.sent, **trained, **tied}
 
     def first(self) -> dict[str, torch.Tensor]:
-        """Return the weights at the start of the round."""
         sent = self._session.sent
         return {name: torch.from_numpy(np.array(sent[name])) for name in self.learning}
 
@@ -224,15 +218,13 @@ def private_accuracy(
 
     Parameters
     ----------
-    context : Context
-        The client app's.
+    context, data, like, groups, max_rows, workers
+        As for :func:`~flower_ldp.training.private_training`. A patient counts once, by the mean
+        over its drawn rows; a row that fails is wrong.
     model : torch.nn.Module
         With the arrays sent, in evaluation mode.
     right : callable
         Maps output and target, each a batch of one, to a number in [0, 1].
-    data, like, groups, max_rows, workers
-        As for :func:`~flower_ldp.training.private_training`. A patient counts once, by the mean
-        over its drawn rows; a row that fails is wrong.
 
     Returns
     -------
@@ -266,8 +258,6 @@ def private_accuracy(
 
 @dataclass(frozen=True)
 class _Count:
-    """Sum of the examples' results on the mechanism's grid."""
-
     model: RowModel
     mechanism: ExampleMean
 

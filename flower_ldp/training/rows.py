@@ -1,7 +1,6 @@
 """Private rows in the form of a public row, their examples, and worker processes.
 
-Workers are forked, so model, loss and data may be closures. A worker that dies fails the training
-as a whole.
+Workers are forked, so model, loss and data may be closures. A dead worker fails the training.
 """
 
 import logging
@@ -60,8 +59,7 @@ def _like(part: Any, like: torch.Tensor) -> torch.Tensor:
 class Examples:
     """The rows of each example; without ``groups`` each row is one.
 
-    A row without a group is in no example. ``at_least`` is the policy's number of examples: missing
-    ones have no row.
+    A row without a group is in no example. ``at_least`` is the policy's number of examples.
     """
 
     def __init__(
@@ -97,15 +95,12 @@ class Examples:
         return rows[uniform_subset(rng, len(rows), self.max_rows)]
 
     def drawn(self, rate: float, rng: RandomSource) -> list[list[int]]:
-        """Return the rows of each example that takes part in a step, drawn anew."""
+        """Return the rows of each example in a step, drawn anew."""
         return [self.rows(int(one), rng).tolist() for one in taking_part(len(self), rate, rng)]
 
 
 def taking_part(examples: int, rate: float, rng: RandomSource) -> NDArray[np.int64]:
-    """Return the examples that take part in a step, each independently with probability ``rate``.
-
-    The probability is rounded down to a multiple of 2^-64.
-    """
+    """Return the examples in a step, each with probability ``rate``, rounded down to 2^-64."""
     weight = int(np.ldexp(rate, 64)) if rate < 1 else 1 << 64
     if not weight:
         return np.zeros(0, dtype=np.int64)
@@ -119,7 +114,7 @@ Compute = Callable[[Tensors, Sequence[Sequence[int]]], torch.Tensor]
 
 @contextmanager
 def shared(compute: Compute, workers: int) -> Iterator[Compute]:
-    """Yield a function that divides the examples among processes and adds the int64 results."""
+    """Yield a function that divides the examples among processes."""
     check_in("[1, 1024]", "workers", workers, int)
     if workers == 1:
         yield compute
