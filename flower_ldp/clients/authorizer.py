@@ -33,7 +33,7 @@ class OwnerAuthorizer:
 
     The gate's default, without settings. A node keeps the policy path of its first message; another
     is refused. In a deployment a missing ledger is refused, because spending must not restart at
-    zero. With ``mode: simulation`` each simulated client has its own account, each log line says
+    zero. With ``mode: simulation`` each simulated client has its own account. Each log line says
     so, and the ledger is made if missing and not synced to disk.
 
     Examples

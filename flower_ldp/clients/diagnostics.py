@@ -44,7 +44,7 @@ _NAMED = {
 
 
 def hint_of(error: BaseException) -> str:
-    """Return a line that says what to do, or an empty text; never raises."""
+    """Return a line of advice, or an empty text; never raises."""
     try:
         frames = traceback.walk_tb(error.__traceback__)
         modules = [str(frame.f_globals.get("__name__")) for frame, _ in frames]
@@ -86,7 +86,7 @@ def _times(run_id: int, code: str) -> Iterator[int]:
 
 
 def log_refusal(run_id: int, refusal: RefusalError) -> None:
-    """Log a refusal: the first per run, process and code as WARNING, others as INFO."""
+    """Log a refusal: as WARNING once per run, process and code, then as INFO."""
     text = cut_middle(str(refusal))
     if next(_times(run_id, refusal.code)):
         say(_log, logging.INFO, "refused: %s", text)

@@ -1,9 +1,10 @@
 """Rehearsals: the app's work on public sample data, before a run's first charge.
 
 A bug costs nothing, and the server gets ``REFUSED_REHEARSAL`` **with the error's text**
-(docs/failures.md). Flower gives a rehearsal no private data: its context has no node configuration
-but :data:`MARK`, no state, node id 0 and the original run configuration, and its message is a copy.
-An app can still read private data by a path that it knows. A guarded node runs no rehearsal.
+(docs/failures.md). Flower gives a rehearsal no private data. Its context has no node configuration
+but :data:`MARK`, no state, node id 0 and the original run configuration; its message is a copy. An
+app can still read private data by a path that it knows. If it changes the mark in Flower's state,
+it only skips or repeats its own rehearsal. A guarded node runs none.
 """
 
 import copy

@@ -219,12 +219,12 @@ class ExtensionRelease(Release):
     """Releases a train reply as the report of one extension (``docs/extensions.md``).
 
     The owner's policy must allow the extension by distribution, version and digest. It is loaded
-    only after the policy has admitted the release.
+    only after that.
 
     Parameters
     ----------
     name : str
-        Name of the extension. Proposals of another one are refused.
+        Proposals of another extension are refused.
     trainable : str or sequence of str, optional
         As in :class:`UpdateRelease`.
 

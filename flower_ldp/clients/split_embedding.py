@@ -1,8 +1,8 @@
 """Embeddings on the client: randomized embeddings of one block of records.
 
 The party's :class:`~flower_ldp.mechanisms.BottomModelClaim` decides what is charged. A block's
-report is kept under the proposal, the digest of the bottom's weights and a learning bottom's step,
-and is sent again for free while these are unchanged. The claim is about single records, so invalid
+report is kept under the proposal, the digest of the bottom's weights and a learning bottom's step.
+While these are unchanged, it is sent again for free. The claim is about single records, so invalid
 records are neutral one by one. It does not cover a reply that is neutral as a whole.
 """
 

@@ -36,10 +36,10 @@ class DPSGDStrategy(StrategyWithDeadlines):
     strategy : Strategy
         Samples clients and aggregates their models.
     weights : mapping of int to float, optional
-        Weight of a client by node id; positive. Other nodes are not asked. By default all nodes are
-        asked with equal weights.
+        Of clients by node id, positive. Other nodes are not asked. By default all nodes are asked
+        with equal weights.
     accuracy_key : str
-        The only metric that is read, as in ``AccuracyRelease``.
+        The only metric that is read.
 
     Raises
     ------

@@ -245,8 +245,8 @@ def confidence_codebook(proxy: NDArray[np.floating[Any]], levels: int = DEFAULT_
     proxy : ndarray of float, shape (n, k)
         Public rows on the simplex.
     levels : int
-        Codes per class, at least 1. A class with fewer than two proxy rows per level gets codes
-        with equal other entries, as confident as the whole proxy.
+        Codes per class, at least 1. Classes with fewer than two proxy rows per level get codes with
+        equal other entries.
 
     Returns
     -------

@@ -44,7 +44,7 @@ _MOST_LAYERS = 4
 
 
 def rounds_left(left: Sequence[int], each: int, rounds: int) -> int:
-    """Return how many rounds of ``each`` clients are possible, no client twice in one."""
+    """Return how many rounds of ``each`` clients are possible."""
     most = range(1, min(rounds, sum(left) // each) + 1)
     # What is there for r rounds grows ever slower with r: once too little, always too little.
     return bisect_left(most, True, key=lambda r: r * each > sum(min(one, r) for one in left))

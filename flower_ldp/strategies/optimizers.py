@@ -5,7 +5,7 @@ r"""Server optimizers for the privatized sum: post-processing without cost (docs
 
 **AgreedLength.** For a round's direction g and the running direction v in d dimensions,
 :math:`z = \sqrt d \cos(g, v)` counts standard deviations of chance. With the model at rest z would
-be about :math:`\sqrt d\, c_g c_v`, where :math:`c^2 = x / (1 + x)` and x is the excess of the
+be about :math:`\sqrt d\, c_g c_v`. Here :math:`c^2 = x / (1 + x)`, and x is the excess of the
 reports' squared sum over noise. The target is a share of this: one half at first, falling to 0.
 """
 

@@ -6,8 +6,7 @@
 **Spending.** Every proposal sent counts, answered or not, because a client may have been charged
 and its report lost. Refusals from before the charge and raw replies are taken off. The approximate
 total bounds a client that was asked for each kind of release as often as any client was, for
-epsilons fixed in advance. Releases that an owner waives are counted, because the server does not
-know.
+epsilons fixed in advance. Releases that an owner waives are counted.
 """
 
 import math
@@ -219,8 +218,8 @@ def _is_too_large(health: Health, ones: int, reports: int) -> bool:
 class SpendingReport:
     """Worst-case spending of clients on a server's proposals. ``print`` shows it.
 
-    Per unit, ``units`` has the largest sum over clients, coarser units included, ``direct`` only
-    events about the unit itself, ``smaller`` the smaller valid bound, and ``beyond`` releases
+    Per unit, ``units`` has the largest sum over clients, coarser units included, and ``direct``
+    only events about the unit itself. ``smaller`` has the smaller valid bound, ``beyond`` releases
     without a bound. ``shuffle`` holds for an observer of shuffled reports only and is in no total.
     No epsilon covers the nodes of ``raw``.
     """

@@ -79,9 +79,8 @@ class ClientPool:
         In [1, 1,000,000].
     checkpoint : path-like, optional
         JSON file that remembers who was asked, before they are. A restarted server continues with
-        the remaining clients, even while the old one still runs: each reads the file before it
-        chooses, under a lock (``NAME.lock`` beside it). The folder must exist. A link is followed
-        and stays.
+        the remaining clients, even while the old one still runs, under a lock (``NAME.lock`` beside
+        it). The folder must exist. A link is followed and stays.
 
     Raises
     ------

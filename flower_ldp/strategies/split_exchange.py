@@ -78,8 +78,8 @@ class GridExchange(Exchange):
     Parameters
     ----------
     grid : Grid
-        The server app's. Too few parties may be available for an hour; pass
-        ``grid_with_deadlines(grid, wait_seconds)`` for another limit.
+        The server app's, with :func:`grid_with_deadlines` for another limit than an hour on too few
+        parties.
     timeout : float, optional
         Seconds to wait for all answers to one question.
     """

@@ -1,6 +1,6 @@
 """Top models of split training, a top for codes, and checkpoints (docs/embedding.md).
 
-A top and its bottoms must resume at the same step, so each keeps the name of its last step and the
+A top and its bottoms must resume at the same step. Each keeps the name of its last step and the
 state before it. Gradients of a step leave after the top's file is written, and the next step begins
 when all parties have made this one: all are within one step.
 """
@@ -45,12 +45,7 @@ class Top(ABC):
     ) -> tuple[float, Sequence[Rows] | None]:
         """Train on one block.
 
-        Returns
-        -------
-        loss : float
-            Before the step, mean over the block's labels.
-        gradients : sequence of ndarray or None
-            Of the loss, one per party in the shape of its embeddings; None if this top gives none.
+        Returns the mean loss before the step, and the loss gradient per party or None.
         """
 
     @abstractmethod

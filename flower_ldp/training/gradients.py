@@ -1,8 +1,8 @@
 """Per-row gradients, the exact sum of clipped gradients, and its noise.
 
-Clipped gradients are rounded to multiples of 2^-33 standard deviations and added, with the noise,
-as integers, so low-order bits reveal nothing about the sum. Each row is a batch of one in an
-isolated pass (:mod:`~flower_ldp.isolation`): its gradient depends on this row, the weights and
+Clipped gradients are rounded to multiples of 2^-33 standard deviations. They and the noise are
+added as integers, so low-order bits reveal nothing about the sum. Each row is a batch of one in an
+isolated pass (:mod:`~flower_ldp.isolation`). Its gradient depends on this row, the weights and
 public facts alone, to the last bit.
 """
 

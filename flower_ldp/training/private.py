@@ -70,7 +70,7 @@ def private_training(
     groups : iterable of hashable, optional
         The patient of each row, if an example is a patient. A row without one counts as zero.
     max_rows : int
-        Rows of a patient per step, drawn anew for each step; in [1, 1,000].
+        Rows of a patient per step, drawn anew; in [1, 1,000].
     workers : int
         Processes that compute examples in parallel; more than 1 needs fork.
 
@@ -199,7 +199,7 @@ Right = Callable[..., torch.Tensor]
 
 
 def is_right(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Return 1 where the largest entry of the output (1, classes) is the target (1,), else 0."""
+    """Return 1 where the largest entry of the output is the target, else 0."""
     return (output.argmax(dim=-1) == target).to(torch.float64)
 
 

@@ -100,7 +100,7 @@ class Examples:
 
 
 def taking_part(examples: int, rate: float, rng: RandomSource) -> NDArray[np.int64]:
-    """Return the examples in a step, each with probability ``rate``, rounded down to 2^-64."""
+    """Return the examples in a step, each with a probability rounded down to multiples of 2^-64."""
     weight = int(np.ldexp(rate, 64)) if rate < 1 else 1 << 64
     if not weight:
         return np.zeros(0, dtype=np.int64)
