@@ -150,14 +150,16 @@ def parse_policy(text: str, source: str = "<text>") -> Policy:
     return files.FORMAT.parse(text, source=source)
 
 
-def policy_text(messages: str, *, mode: str = "deployment", life: float = 100.0) -> str:
-    """Return a policy file: kinds of messages as YAML on one line, and a client's budget."""
+def policy_text(
+    messages: str, *, mode: str = "deployment", life: float = 100.0, budgets: str = ""
+) -> str:
+    """Return a policy file: kinds of messages and budgets as YAML on one line each."""
     return f"""
 data_id: ward-7
 ledger: ledger.sqlite
 mode: {mode}
 messages: {messages}
-budgets: {{client: {{life: {{epsilon: {life}}}}}}}
+budgets: {{{budgets or f"client: {{life: {{epsilon: {life}}}}}"}}}
 """
 
 

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import MetricRecord, RecordDict
 
 from flower_ldp.clients import LaplaceEvalRelease, LdpMod, SignDSRelease
 from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.wire.evaluation import EvalProposal
-from flower_ldp.wire.proposal import PROPOSAL_KEY, REPORT_KEY, UpdateProposal
-from tests.fixtures import message, record, signds_proposal
+from flower_ldp.wire.proposal import UpdateProposal
+from tests.fixtures import make_site, message, payload, policy_text, record, signds_proposal
+from tests.unit.clients.world import asking, replying
 
 MODEL = {"w": np.zeros((30, 20), dtype=np.float32)}
 ROWS = np.random.default_rng(0).dirichlet(np.ones(4), 3)
@@ -21,58 +22,34 @@ LOSS = {"loss": BoundedMean(1.0, 0.0, 4.0)}
 EVALUATION = EvalProposal(Laplace(4.0, classes=4, rows=3), LOSS)
 TRAINING = signds_proposal(SignDS(epsilon=8.0, k=0.2))
 
-POLICY = """\
-data_id: ward-7
-ledger: ledger.sqlite
-mode: simulation
-messages:
-  train:
-    signds: {epsilon: 8.0}
-  evaluate:
-    laplace: {epsilon: 12.0}
-    bounded_mean: {epsilon: 1.0}
-budgets:
-  client:
-    life: {epsilon: 42.0}
+RELEASES = """
+  train: {signds: {epsilon: 8.0}}
+  evaluate: {laplace: {epsilon: 12.0}, bounded_mean: {epsilon: 1.0}}
 """
 
 
 class Client:
     """One node with a policy, whose app answers both kinds of message."""
 
-    def __init__(self, folder: Path, policy: str = POLICY) -> None:
-        path = folder / "policy.yaml"
-        path.write_text(policy)
-        self.context = Context(
-            run_id=3,
-            node_id=7,
-            node_config={"ldp-policy": str(path), "partition-id": 0},
-            state=RecordDict(),
-            run_config={},
-        )
+    def __init__(self, folder: Path, releases: str = RELEASES) -> None:
+        self.context = make_site(folder, policy_text(releases, mode="simulation", life=42.0))
         self.mod = LdpMod(train=SignDSRelease(), evaluate=LaplaceEvalRelease())
         self.messages = 0
 
     def ask(self, proposal: UpdateProposal[SignDSRound] | EvalProposal) -> str:
         """Return "" if a report leaves, else the reason why not."""
         self.messages += 1
-        kind = "train" if isinstance(proposal, UpdateProposal) else "evaluate"
-        fields = ConfigRecord({**proposal.to_fields()})
-        content = RecordDict({"arrays": record(MODEL), PROPOSAL_KEY: fields})
-        given = message(content, kind=kind, message_id=f"m-{self.messages}")
-        reply = self.mod(given, self.context, self.app)
-        if reply.has_error():
-            return reply.error.reason or ""
-        assert list(reply.content) == [REPORT_KEY]
-        return ""
-
-    def app(self, given: Message, _: Context) -> Message:
-        if given.metadata.message_type == "train":
-            moved = {"w": np.random.default_rng(1).normal(size=(30, 20)).astype(np.float32)}
-            return Message(RecordDict({"arrays": record(moved)}), reply_to=given)
-        rows = ArrayRecord({"p": Array(ROWS)})
-        content = RecordDict({"p": rows, "m": MetricRecord({"loss": 1.0, "accuracy": 0.5})})
-        return Message(content, reply_to=given)
+        is_training = isinstance(proposal, UpdateProposal)
+        given = message(
+            asking(proposal.to_fields(), MODEL),
+            kind="train" if is_training else "evaluate",
+            message_id=f"m-{self.messages}",
+        )
+        found = {"w": MODEL["w"] + 1} if is_training else {"p": ROWS}
+        metrics = MetricRecord({"loss": 1.0, "accuracy": 0.5})
+        app = replying(RecordDict({"p": record(found), "m": metrics}))
+        reply = self.mod(given, self.context, app)
+        return (reply.error.reason or "") if reply.has_error() else payload(reply)[:0].decode()
 
 
 def test_training_and_evaluation_draw_on_one_budget(tmp_path: Path) -> None:
@@ -98,7 +75,6 @@ def test_what_the_policy_does_not_allow_is_refused(tmp_path: Path, proposal: Eva
 
 
 def test_metrics_stay_where_the_policy_has_no_mechanism_for_them(tmp_path: Path) -> None:
-    policy = POLICY.replace("    bounded_mean: {epsilon: 1.0}\n", "")
-    client = Client(tmp_path, policy)
+    client = Client(tmp_path, RELEASES.replace(", bounded_mean: {epsilon: 1.0}", ""))
     assert client.ask(EVALUATION) == "ldp:refused:policy"
     assert client.ask(EvalProposal(EVALUATION.mechanism, {})) == ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,68 +11,41 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
-from flower_ldp.clients import LdpMod, Permit, Rehearsal, ReleaseRequest, SignDSRelease
+from flower_ldp.clients import LdpMod, Rehearsal, SignDSRelease
 from flower_ldp.clients.rehearsal import MARK
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.refusals import NO_PROPOSAL, REFUSED_REHEARSAL
 from flower_ldp.strategies import FixedStep, RunStopped, SignDSStrategy
 from flower_ldp.wire.proposal import PROPOSAL_KEY, REPORT_KEY
-from tests.fixtures import UnrecordedPermit, context, error_reply, message, record, signds_proposal
+from tests.fixtures import (
+    context,
+    error_reply,
+    message,
+    not_called,
+    payload,
+    record,
+    signds_proposal,
+)
+from tests.unit.clients.world import App, Watching, asking, raising, replying, training
 
 CANARY = "canary-51d0"
 MODEL = {"w": np.zeros(400, dtype=np.float32)}
 SELECTION = SignDS(8.0, 0.2)
-App = Callable[[Message, Context], Message]
 _runs = itertools.count(10_000)
 
 
-class Counting:
-    """Admits everything, and counts what would have been charged."""
-
-    def __init__(self) -> None:
-        self.requests: list[ReleaseRequest] = []
-        self.acknowledged: list[str] = []
-
-    def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
-        self.requests.append(request)
-        return UnrecordedPermit()
-
-    def acknowledge(self, message_type: str, context: Context) -> Permit:
-        self.acknowledged.append(message_type)
-        return UnrecordedPermit()
+trained = training({"w": np.linspace(-1, 1, 400, dtype=np.float32)})
 
 
-def trained(message: Message, context: Context) -> Message:
-    moved = {"w": np.linspace(-1, 1, 400, dtype=np.float32)}
-    return Message(RecordDict({"a": record(moved)}), reply_to=message)
-
-
-def asked(run: int, kind: str = "train") -> Message:
-    fields = signds_proposal(SELECTION).to_fields()
-    sent = message(
-        RecordDict({"arrays": record(MODEL), PROPOSAL_KEY: ConfigRecord({**fields})}), kind=kind
-    )
-    sent.metadata.__dict__["_run_id"] = run
+def asked(run: int | None = None, kind: str = "train") -> Message:
+    sent = message(asking(signds_proposal(SELECTION).to_fields(), MODEL), kind=kind)
+    sent.metadata.__dict__["_run_id"] = next(_runs) if run is None else run
     return sent
 
 
-def gate(rehearsal: Rehearsal, authorizer: Counting | None = None) -> LdpMod:
-    return LdpMod(train=SignDSRelease(), rehearsal=rehearsal, authorizer=authorizer or Counting())
-
-
-def raising(error: BaseException) -> App:
-    def app(message: Message, context: Context) -> Message:
-        raise error
-
-    return app
-
-
-def replying(content: RecordDict) -> App:
-    return lambda message, context: Message(content, reply_to=message)
-
-
-def never(message: Message, context: Context) -> Message:
-    raise AssertionError("the app was asked")
+def gate(authorizer: Any = None, **rehearsal: Any) -> LdpMod:
+    apps = Rehearsal(**rehearsal)
+    return LdpMod(train=SignDSRelease(), rehearsal=apps, authorizer=authorizer or Watching())
 
 
 class Unspeakable(Exception):  # noqa: N818
@@ -100,47 +72,46 @@ class Unspeakable(Exception):  # noqa: N818
     ],
 )
 def test_what_fails_in_a_rehearsal_is_told_and_costs_nothing(app: Any, text: str) -> None:
-    authorizer = Counting()
-    reply = gate(Rehearsal(train=app), authorizer)(asked(next(_runs)), context(), never)
+    authorizer = Watching()
+    reply = gate(authorizer, train=app)(asked(), context(), not_called)
     assert reply.has_error()
     assert reply.error.reason.startswith(f"{REFUSED_REHEARSAL}: ")
     assert text in reply.error.reason
-    assert authorizer.requests == []
+    assert (authorizer.requests, authorizer.acknowledged) == ([], ["train"])
 
 
 def test_an_app_that_passes_is_rehearsed_once_and_then_charged() -> None:
     calls: list[str] = []
 
-    def rehearsed(message: Message, context: Context) -> Message:
-        calls.append("rehearsal")
-        return trained(message, context)
+    def noting(name: str) -> App:
+        def app(sent: Message, given: Context) -> Message:
+            calls.append(name)
+            return trained(sent, given)
 
-    def app(message: Message, context: Context) -> Message:
-        calls.append("app")
-        return trained(message, context)
+        return app
 
-    run, authorizer = next(_runs), Counting()
+    rehearsed, app, authorizer, run = noting("rehearsal"), noting("app"), Watching(), next(_runs)
     for own in (context(), context()):  # two clients of one process
         for _ in range(2):
-            reply = gate(Rehearsal(train=rehearsed), authorizer)(asked(run), own, app)
-            assert list(reply.content) == [REPORT_KEY]
+            payload(gate(authorizer, train=rehearsed, evaluate=not_called)(asked(run), own, app))
     assert calls == ["rehearsal", *["app"] * 4]
-    gate(Rehearsal(train=rehearsed), authorizer)(asked(next(_runs)), context(), app)
-    assert calls[-2:] == ["rehearsal", "app"]
-    assert len(authorizer.requests) == 5
+    payload(gate(authorizer, train=rehearsed)(asked(), context(), app))
+    payload(gate(authorizer, evaluate=not_called)(asked(), context(), app))
+    assert calls[5:] == ["rehearsal", "app", "app"]
+    assert (len(authorizer.requests), authorizer.acknowledged) == (6, [])
 
 
 def test_a_new_process_finds_the_mark_in_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
     run, own = next(_runs), context()
-    gate(Rehearsal(train=trained))(asked(run), own, trained)
+    gate(train=trained)(asked(run), own, trained)
     monkeypatch.setattr("flower_ldp.clients.rehearsal._held", type({})())
-    reply = gate(Rehearsal(train=never))(asked(run), own, trained)
-    assert list(reply.content) == [REPORT_KEY]
+    reply = gate(train=not_called)(asked(run), own, trained)
+    payload(reply)
     # and what an app makes of the mark only spares or repeats a rehearsal
     for mark in (ConfigRecord({"train": 1.5}), ArrayRecord(), ConfigRecord({"train": "0"})):
         own.state["ldp.rehearsal"] = mark
-        reply = gate(Rehearsal(train=trained))(asked(run), own, trained)
-        assert list(reply.content) == [REPORT_KEY]
+        reply = gate(train=trained)(asked(run), own, trained)
+        payload(reply)
 
 
 def test_a_failure_is_found_once_and_told_to_every_client() -> None:
@@ -151,7 +122,7 @@ def test_a_failure_is_found_once_and_told_to_every_client() -> None:
         raise ValueError("a bug")
 
     run = next(_runs)
-    replies = [gate(Rehearsal(train=failing))(asked(run), context(), never) for _ in range(3)]
+    replies = [gate(train=failing)(asked(run), context(), not_called) for _ in range(3)]
     assert {reply.error.reason for reply in replies} == {f"{REFUSED_REHEARSAL}: ValueError: a bug"}
     assert len(calls) == 1
 
@@ -161,7 +132,7 @@ def test_a_rehearsal_sees_nothing_of_the_client() -> None:
     own.node_config["data"] = CANARY
     own.state["kept"] = ConfigRecord({"secret": CANARY})
     own.run_config["batch-size"] = 32
-    sent = asked(next(_runs))
+    sent = asked()
     seen: dict[str, Any] = {}
 
     def prying(message: Message, context: Context) -> Message:
@@ -177,8 +148,8 @@ def test_a_rehearsal_sees_nothing_of_the_client() -> None:
         message.metadata.group_id = CANARY
         return Message(RecordDict({"a": record(MODEL)}), reply_to=message)
 
-    reply = gate(Rehearsal(train=prying))(sent, own, trained)
-    assert list(reply.content) == [REPORT_KEY]
+    reply = gate(train=prying)(sent, own, trained)
+    payload(reply)
     assert CANARY not in seen.pop("context")
     assert seen == {"batch": 32, "marked": True, "identity": 0, "proposal": False}
     assert reply.metadata.group_id == "1"
@@ -204,48 +175,31 @@ def test_what_an_app_wrote_into_its_configuration_is_not_found_by_a_later_rehear
         train=SignDSRelease(),
         evaluate=SignDSRelease(),
         rehearsal=Rehearsal(evaluate=rehearsed),
-        authorizer=Counting(),
+        authorizer=Watching(),
     )
     assert list(mod(asked(run), own, app).content) == [REPORT_KEY]
-    reason = mod(asked(run, "evaluate"), own, never).error.reason
+    reason = mod(asked(run, "evaluate"), own, not_called).error.reason
     assert reason == f"{REFUSED_REHEARSAL}: ValueError: 10 classes"
 
 
 def test_without_a_policy_a_rehearsal_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
     mod = LdpMod(train=SignDSRelease(), rehearsal=Rehearsal(train=raising(ValueError("a bug"))))
-    assert mod(asked(next(_runs)), context(), never).error.reason == "ldp:refused:policy"
-
-
-def test_a_text_is_an_answer_without_a_release_and_counted_as_one() -> None:
-    authorizer = Counting()
-    gate(Rehearsal(train=raising(ValueError())), authorizer)(asked(next(_runs)), context(), never)
-    gate(Rehearsal(train=trained), authorizer)(asked(next(_runs)), context(), trained)
-    assert authorizer.acknowledged == ["train"]
+    assert mod(asked(), context(), not_called).error.reason == "ldp:refused:policy"
 
 
 def test_the_text_is_one_line_that_is_cut() -> None:
     huge = raising(ValueError("\x1b[31m\n" + "x" * 10**6))
-    reason = gate(Rehearsal(train=huge))(asked(next(_runs)), context(), never).error.reason
+    reason = gate(train=huge)(asked(), context(), not_called).error.reason
     assert len(reason) < 600
     assert reason.isprintable()
 
 
-def test_types_without_a_rehearsal_are_not_rehearsed() -> None:
-    reply = gate(Rehearsal(evaluate=never))(asked(next(_runs)), context(), trained)
-    assert list(reply.content) == [REPORT_KEY]
-
-
 def test_a_proposal_that_is_refused_is_not_rehearsed() -> None:
-    sent = asked(next(_runs))
+    sent = asked()
     del sent.content[PROPOSAL_KEY]
-    reply = gate(Rehearsal(train=never))(sent, context(), never)
+    reply = gate(train=not_called)(sent, context(), not_called)
     assert reply.error.reason == NO_PROPOSAL
-
-
-def test_an_interrupt_still_stops_the_client() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        gate(Rehearsal(train=raising(KeyboardInterrupt())))(asked(next(_runs)), context(), never)
 
 
 def test_what_is_no_rehearsal_is_refused_at_once() -> None:
@@ -289,27 +243,17 @@ def test_the_server_stops_the_run_and_says_what_the_app_said(
     assert strategy.privacy_spent().units == {}
 
 
-def test_nor_in_a_round_in_which_the_others_have_no_budget(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    strategy = configured(monkeypatch)
-    refused = [error_reply("ldp:refused:budget", node) for node in (100, 101)]
-    made_up = error_reply(f"{REFUSED_REHEARSAL}: made up", 102)
-    with pytest.raises(RunStopped, match="ldp:refused:budget 2 times") as caught:
-        strategy.aggregate_train(1, [*refused, made_up])
-    assert "made up" not in str(caught.value)
-
-
 def test_one_client_cannot_stop_the_run_by_a_rehearsal_that_it_made_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    made_up = f"{REFUSED_REHEARSAL}: made up"
     strategy = configured(monkeypatch)
-    sent = asked(next(_runs))
-    good = gate(Rehearsal())(sent, context(), trained)
-    told = message(good.content, node=100, reply=True)
-    arrays, metrics = strategy.aggregate_train(
-        1, [told, error_reply(f"{REFUSED_REHEARSAL}: made up", 101)]
-    )
+    told = message(gate()(asked(), context(), trained).content, node=100, reply=True)
+    arrays, metrics = strategy.aggregate_train(1, [told, error_reply(made_up, 101)])
     assert arrays is not None
     assert metrics is not None
     assert metrics[f"rejected-{REFUSED_REHEARSAL}"] == 1
+    refused = [error_reply("ldp:refused:budget", node) for node in (100, 101)]
+    with pytest.raises(RunStopped, match="ldp:refused:budget 2 times") as caught:
+        configured(monkeypatch).aggregate_train(1, [*refused, error_reply(made_up, 102)])
+    assert "made up" not in str(caught.value)
