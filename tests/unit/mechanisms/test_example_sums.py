@@ -41,13 +41,6 @@ def test_replacing_one_example_moves_no_probability_by_more_than_epsilon(
         assert np.ptp(law, axis=0).max() == pytest.approx(epsilon, rel=1e-9)  # met and tight
 
 
-@pytest.mark.parametrize("values", EXAMPLES)
-def test_an_example_weighs_as_much_as_its_steps_at_most(values: list[Any]) -> None:
-    weights = ExampleCounts(1.0, EDGES, 64).weights(values)
-    assert (weights >= 0).all()
-    assert weights.sum() <= 64
-
-
 @pytest.mark.parametrize("steps", [1, 7, 64, 1 << 16])
 @pytest.mark.parametrize("rows", [1, 33, 64, 65, 1_000])
 def test_an_example_of_many_rows_weighs_as_much_as_one_of_few(rows: int, steps: int) -> None:

@@ -79,17 +79,6 @@ def test_the_key_is_256_bits_of_operating_system_entropy(monkeypatch: pytest.Mon
     assert stream == cipher.encryptor().update(bytes(64))
 
 
-def test_numpys_global_seed_has_no_influence() -> None:
-    state = np.random.get_state()  # noqa: NPY002
-    try:
-        np.random.seed(0)  # noqa: NPY002
-        first = RandomSource.from_os().random_bytes(32)
-        np.random.seed(0)  # noqa: NPY002
-        assert RandomSource.from_os().random_bytes(32) != first
-    finally:
-        np.random.set_state(state)  # noqa: NPY002
-
-
 # One state, one holder.
 
 FORK = """
