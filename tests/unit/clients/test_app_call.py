@@ -6,14 +6,19 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Barrier
+from typing import Any
 
 import pytest
-from flwr.app import Context, RecordDict
+from flwr.app import Context
 
 from flower_ldp.clients import ldp_mod
 from flower_ldp.clients.ldp_mod import AppCall
-from tests.fixtures import wait_for_counts
+from flower_ldp.clients.session import TrainingSession
+from flower_ldp.errors import ReleaseError
+from tests.fixtures import context, wait_for_counts
 
 AFTER = 0.4
 
@@ -28,10 +33,6 @@ class Owner:
 
     def failed(self) -> None:
         self.told.append(time.monotonic())
-
-
-def context() -> Context:
-    return Context(run_id=1, node_id=2, node_config={}, state=RecordDict(), run_config={})
 
 
 class Large:
@@ -110,3 +111,22 @@ def test_a_context_that_cannot_be_copied_as_a_whole_fails_no_call_with_a_moment(
 
     assert AppCall(Owner(AFTER), time.monotonic(), flowers).run(compute, bytes) == b"report"
     assert seen == [False]
+
+
+def test_of_threads_that_begin_together_one_gets_the_steps() -> None:
+    granted: Any = None  # of no matter here
+    for _ in range(20):
+        session, together = TrainingSession(granted, {}), Barrier(16)
+
+        def gets_them(
+            _: int, session: TrainingSession = session, together: Barrier = together
+        ) -> bool:
+            together.wait()
+            try:
+                session.begin()
+            except ReleaseError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(16) as threads:
+            assert sum(threads.map(gets_them, range(16))) == 1

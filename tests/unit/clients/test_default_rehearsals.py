@@ -17,16 +17,10 @@ from flower_ldp.mechanisms import Codeword, SignDS
 from flower_ldp.simulation import load_folder
 from flower_ldp.wire.proposal import PROPOSAL_KEY, REPORT_KEY, UpdateProposal
 from tests.cli import flower_ldp
-from tests.fixtures import message, signds_proposal
+from tests.fixtures import make_site, message, policy_text, signds_proposal
 
 EXISTING = Path(__file__).parents[3] / "examples" / "existing_app" / "private"
-POLICY = """
-data_id: ward-7
-ledger: ledger.sqlite
-mode: deployment
-messages: {train: {codeword: {epsilon: 8.0}, signds: {epsilon: 8.0}}}
-budgets: {client: {life: {epsilon: 100.0}}}
-"""
+RELEASES = "{train: {codeword: {epsilon: 8.0}, signds: {epsilon: 8.0}}}"
 FIELDS = {
     "codeword": UpdateProposal(Codeword(8.0, 7)).to_fields(),
     "signds": signds_proposal(SignDS(8.0, 0.2)).to_fields(),
@@ -74,10 +68,8 @@ def answer(kind: str, run: int, *, broken: bool) -> Message:
     fields = ConfigRecord({**FIELDS[kind]})  # type: ignore[dict-item]
     one = message(RecordDict({"arrays": arrays, PROPOSAL_KEY: fields}))
     one.metadata.__dict__["_run_id"] = run
-    Path("policy.yaml").write_text(POLICY)
-    Ledger.open("ledger.sqlite", create=True).close()
+    node = {**make_site(Path.cwd(), policy_text(RELEASES)).node_config, "data": "site.npz"}
     np.savez("site.npz", x=np.ones((5, model.get("FEATURES", 8))), y=np.arange(5) % 3)
-    node = {"ldp-policy": str(Path("policy.yaml").absolute()), "data": "site.npz"}
     node |= {"partition-id": 0, "num-partitions": 40} if kind == "existing" else {}
     given = Context(run, 7, node, RecordDict(), dict(app.run_config))
     found_answer: Message = app.client(one, given)
@@ -91,11 +83,10 @@ def failures_and_charges() -> tuple[int, int]:
 
 @pytest.mark.parametrize("kind", FIELDS)
 def test_a_mistake_in_the_app_is_told_in_words_and_costs_nothing(kind: str) -> None:
-    found = answer(kind, 20_001, broken=True)
-    assert found.has_error()
-    assert found.error.reason.startswith("ldp:refused:rehearsal: the reply holds no model like the")
-    failed, charges = failures_and_charges()
-    assert (failed, charges) == (0, 0)
+    found = answer(kind, 20_001, broken=True).error.reason
+    assert found is not None
+    assert found.startswith("ldp:refused:rehearsal: the reply holds no model like the")
+    assert failures_and_charges() == (0, 0)
 
 
 @pytest.mark.parametrize("kind", FIELDS)

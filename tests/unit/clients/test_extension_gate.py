@@ -13,25 +13,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import ExtensionRelease, GaussianRelease, LdpMod, OpenRelease, Release
 from flower_ldp.errors import WireError
-from flower_ldp.extensions import Extension, ExtensionReport, Setting, loading
+from flower_ldp.extensions import Extension, ExtensionReport, loading
 from flower_ldp.mechanisms import Gaussian, RandomSource
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.refusals import REFUSED_POLICY, REFUSED_PROPOSAL
 from flower_ldp.strategies import ExtensionStrategy, Health
 from flower_ldp.wire.proposal import (
-    PAYLOAD_KEY,
-    PROPOSAL_KEY,
-    REPORT_KEY,
     UpdateProposal,
 )
 from tests.extension_world import NAME, Installed, policy_text
-from tests.fixtures import context, message, record
+from tests.fixtures import context, message, not_called, payload, record
+from tests.unit.clients.world import App, asking, training
 
 MODEL = {"w": np.zeros(3, dtype=np.float32)}
 PROPOSAL = UpdateProposal(ExtensionReport(NAME, 2.0, 0.0, 5, {"step": 0.01}))
@@ -48,20 +46,25 @@ class Site:
     folder: Path
     installed: Installed
 
-    def allow(self, digest: str | None = None, **more: str) -> None:
-        text = policy_text(digest or self.installed.digest, **more)
+    def allow(self, **more: str) -> None:
+        text = policy_text(self.installed.digest, **more)
         (self.folder / "policy.yaml").write_text(text)
 
-    @property
-    def spent(self) -> float:
+    def counted(self) -> tuple[float, int]:
+        """Return the epsilon that was spent, and the failures."""
         with Ledger.open(self.folder / "spent.sqlite") as ledger:
-            names = list(ledger.data_ids())
-            return float(ledger.totals(names[0])[Unit.CLIENT].epsilon_text) if names else 0.0
+            if not ledger.data_ids():
+                return 0.0, 0
+            spent = ledger.totals("ward-7")[Unit.CLIENT].epsilon_text
+            return float(spent), ledger.counts("ward-7")["failed"]
 
-    @property
-    def failed(self) -> int:
-        with Ledger.open(self.folder / "spent.sqlite") as ledger:
-            return ledger.counts("ward-7")["failed"]
+    def chosen(self, **options: Any) -> Any:
+        allowed = loading.Allowed(NAME, "one-bit", "0.1.0", self.installed.digest)
+        return loading.load_extension(allowed, self.installed.path).chosen(4.0, **options)
+
+
+#: What the app replies with.
+app = training({"w": np.ones(3, np.float32)})
 
 
 @pytest.fixture
@@ -77,83 +80,62 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return found
 
 
-def app(sent: Message, _: Context) -> Message:
-    return Message(RecordDict({"arrays": record({"w": np.ones(3, np.float32)})}), reply_to=sent)
-
-
-def never(sent: Message, _: Context) -> Message:
-    raise AssertionError("the app was asked")
-
-
-def content(proposal: Any = PROPOSAL) -> RecordDict:
-    fields = ConfigRecord({**proposal.to_fields()})
-    return RecordDict({"arrays": record(MODEL), PROPOSAL_KEY: fields})
-
-
 def ask(
-    name: str = "m-1",
-    inner: Callable[[Message, Context], Message] = app,
-    proposal: Any = PROPOSAL,
-    release: Release | None = None,
+    name: str = "m-1", inner: App = app, proposal: Any = PROPOSAL, release: Release | None = None
 ) -> Message:
     gate = LdpMod(train=release or ExtensionRelease(NAME))
-    return gate(message(content(proposal), message_id=name), context(), inner)
+    content = asking(proposal.to_fields(), MODEL)
+    return gate(message(content, message_id=name), context(), inner)
 
 
-def report_of(reply: Message) -> bytes:
-    assert not reply.has_error(), reply.error
-    found = reply.content.config_records[REPORT_KEY][PAYLOAD_KEY]
-    assert isinstance(found, bytes)
-    return found
+def refused(**given: Any) -> str:
+    """Return the reason for which the app was not asked."""
+    return ask(inner=not_called, **given).error.reason or ""
 
 
 def test_what_the_policy_allows_is_charged_and_leaves(site: Site) -> None:
-    first = report_of(ask())
+    first = payload(ask())
     assert len(first) == 5
-    assert site.spent == 2.0
-    assert report_of(ask(inner=never)) == first
-    assert site.spent == 2.0
+    assert payload(ask(inner=not_called)) == first
+    assert site.counted() == (2.0, 0)
 
 
 def test_the_owners_price_is_charged_where_the_proposal_states_less(site: Site) -> None:
-    report_of(ask(proposal=stating(epsilon=0.25)))
-    assert site.spent == 1.0
+    payload(ask(proposal=stating(epsilon=0.25)))
+    assert site.counted() == (1.0, 0)
 
 
-def test_what_does_not_fit_is_refused_before_the_charge(site: Site) -> None:
-    for proposal in (
-        stating(epsilon=4.5),  # more than the allowance
-        stating(delta=1e-6),
-        stating(epsilon=200.0),  # more than the mechanism takes
-        stating(length=6),
-        stating(options={}),
-        stating(options={"step": 0.01, "more": 1.0}),
-    ):
-        assert ask(inner=never, proposal=proposal).error.reason == REFUSED_POLICY, proposal
-    assert site.spent == 0.0
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"epsilon": 4.5},  # more than the allowance
+        {"delta": 1e-6},
+        {"epsilon": 200.0},  # more than the mechanism takes
+        {"length": 6},
+        {"options": {}},
+        {"options": {"step": 0.01, "more": 1.0}},
+    ],
+)
+def test_what_does_not_fit_is_refused_before_the_charge(site: Site, stated: Any) -> None:
+    assert refused(proposal=stating(**stated)) == REFUSED_POLICY
+    assert site.counted() == (0.0, 0)
 
 
-def test_another_extension_than_the_apps_is_refused(site: Site) -> None:
-    found = ask(inner=never, proposal=stating(name="two_bits"))
-    assert found.error.reason == REFUSED_PROPOSAL
-    release = ExtensionRelease("two_bits")
-    found = ask(inner=never, proposal=stating(name="two_bits"), release=release)
-    assert found.error.reason == REFUSED_POLICY
-    assert site.spent == 0.0
-
-
-def test_other_files_than_the_owner_allows_are_refused_and_not_run(site: Site) -> None:
+def test_another_extension_than_the_apps_or_the_owners_is_refused(site: Site) -> None:
+    other, release = stating(name="two_bits"), ExtensionRelease("two_bits")
+    assert refused(proposal=other) == REFUSED_PROPOSAL
+    assert refused(proposal=other, release=release) == REFUSED_POLICY
     with (site.folder / "site-packages/one_bit/mechanism.py").open("a") as stream:
         stream.write("import sys\nsys.modules['one_bit_was_run'] = sys\n")
-    assert ask(inner=never).error.reason == REFUSED_POLICY
+    assert refused() == REFUSED_POLICY
     assert "one_bit_was_run" not in sys.modules
-    assert site.spent == 0.0
+    assert site.counted() == (0.0, 0)
 
 
 def test_a_policy_without_extensions_allows_none(site: Site) -> None:
     path = site.folder / "policy.yaml"
     path.write_text(path.read_text().partition("extensions:")[0])
-    assert ask(inner=never).error.reason == REFUSED_POLICY
+    assert refused() == REFUSED_POLICY
 
 
 def test_no_other_release_claims_an_extensions_name(site: Site) -> None:
@@ -167,11 +149,9 @@ def test_no_other_release_claims_an_extensions_name(site: Site) -> None:
         def events(self) -> tuple[PrivacyEvent, ...]:
             return (PrivacyEvent(NAME, 0.5),)
 
-    found = ask(
-        inner=never, proposal=UpdateProposal(Gaussian(1.0, 1e-6, 1.0)), release=Claims(NAME)
-    )
-    assert found.error.reason == REFUSED_POLICY
-    assert site.spent == 0.0
+    gaussian = UpdateProposal(Gaussian(1.0, 1e-6, 1.0))
+    assert refused(proposal=gaussian, release=Claims(NAME)) == REFUSED_POLICY
+    assert site.counted() == (0.0, 0)
 
 
 @dataclass(frozen=True)
@@ -182,42 +162,39 @@ class Odd:
     epsilon: float = 2.0
     delta: float = 0.0
     report_bytes: int = 5
+    neutral: bytes | None = b"odd.."
 
     def randomize(self, update: Any, rng: RandomSource) -> Any:
-        return b"odd.." if update is None else self.does(update)
+        if update is None and self.neutral is None:
+            raise ValueError("no update")
+        return self.neutral if update is None else self.does(update)
 
-    def estimate(self, report: bytes) -> Any:
+    def unused(self, *_: Any) -> Any:
         raise NotImplementedError
 
-    def log_prob(self, report: bytes, update: Any) -> float:
-        raise NotImplementedError
-
-    def reports(self) -> Any:
-        raise NotImplementedError
+    estimate = log_prob = reports = unused
 
 
-def _raise(update: Any) -> bytes:
-    raise RuntimeError(f"private: {update}")
+def fail(error: type[BaseException], update: Any) -> bytes:
+    raise error(f"private: {update}")
 
 
-def _exit(update: Any) -> bytes:
-    raise SystemExit(f"private: {update}")
+fails = partial(fail, RuntimeError)
 
 
-def odd(
-    site: Site, monkeypatch: pytest.MonkeyPatch, does: Callable[[Any], Any], **other: Any
-) -> None:
-    def make(setting: Setting, dimension: int) -> Odd:
-        return Odd(does, **other)
+@pytest.fixture
+def odd(site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def install(does: Callable[[Any], Any], **other: Any) -> None:
+        made = Extension(NAME, lambda setting, dimension: Odd(does, **other), {"step": 0.01})
+        monkeypatch.setattr("flower_ldp.clients.authorizer.load_extension", lambda _: made)
 
-    made = Extension(NAME, make, {"step": 0.01})
-    monkeypatch.setattr("flower_ldp.clients.authorizer.load_extension", lambda _: made)
+    return install
 
 
 #: What an extension may do wrong, once it has the update.
 WRONG: tuple[Callable[[Any], Any], ...] = (
-    _raise,
-    _exit,
+    fails,
+    partial(fail, SystemExit),
     lambda update: b"",
     lambda update: b"123456",
     lambda update: None,
@@ -228,75 +205,59 @@ WRONG: tuple[Callable[[Any], Any], ...] = (
 
 
 def test_whatever_it_does_a_report_of_the_same_form_leaves(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, odd: Callable[..., None]
 ) -> None:
     for number, does in enumerate(WRONG, 1):
-        odd(site, monkeypatch, does)
-        assert report_of(ask(f"m-{number}")) == b"odd..", number
-        assert (site.spent, site.failed) == (2.0 * number, number)
+        odd(does)
+        assert payload(ask(f"m-{number}")) == b"odd..", number
+        assert site.counted() == (2.0 * number, number)
+    site.allow(mode="simulation")
+    odd(fails)
+    assert ask().error.reason == "ldp:failed"
 
 
 @pytest.mark.parametrize("spoiled", [np.full(3, np.nan, np.float32), np.ones(4, np.float32)])
 def test_it_is_not_asked_about_what_cannot_be_read(
-    site: Site, monkeypatch: pytest.MonkeyPatch, spoiled: Any
+    site: Site, odd: Callable[..., None], spoiled: Any
 ) -> None:
     seen: list[Any] = []
-    odd(site, monkeypatch, seen.append)
-
-    def inner(sent: Message, _: Context) -> Message:
-        return Message(RecordDict({"arrays": record({"w": spoiled})}), reply_to=sent)
-
-    assert report_of(ask(inner=inner)) == b"odd.."
-    assert (seen, site.failed) == ([], 1)
+    odd(seen.append)
+    assert payload(ask(inner=training({"w": spoiled}))) == b"odd.."
+    assert (seen, site.counted()) == ([], (2.0, 1))
 
 
-def test_it_sees_the_update_and_nothing_else(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_sees_the_update_and_nothing_else(odd: Callable[..., None]) -> None:
     seen: list[Any] = []
-    odd(site, monkeypatch, lambda update: seen.append(update) or b"12345")
-    assert report_of(ask()) == b"12345"
+    odd(lambda update: seen.append(update) or b"12345")
+    assert payload(ask()) == b"12345"
     (update,) = seen
     assert update.tolist() == [1.0, 1.0, 1.0]
     assert (type(update), update.base, update.flags.writeable) == (np.ndarray, None, False)
 
 
 def test_one_that_hangs_is_answered_for_at_the_fixed_moment(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: Site, odd: Callable[..., None]
 ) -> None:
     end = Event()
-    odd(site, monkeypatch, lambda update: end.wait(5) and b"12345")
+    odd(lambda update: end.wait(5) and b"12345")
     site.allow(more="answer_after: {train: 0.1}\n")
     try:
-        assert report_of(ask()) == b"odd.."
+        assert payload(ask()) == b"odd.."
     finally:
         end.set()
 
 
-def test_a_claim_above_the_proposal_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    odd(site, monkeypatch, _raise)
-    report_of(ask("m-0"))
-    for number, wrong in enumerate(({"epsilon": 2.1}, {"delta": 0.1}, {"report_bytes": 0}), 1):
-        odd(site, monkeypatch, _raise, **wrong)
-        assert ask(f"m-{number}", inner=never).error.reason == REFUSED_POLICY
-    assert site.spent == 2.0
-
-
-def test_one_without_a_neutral_report_is_refused_before_the_charge(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "wrong", [{"epsilon": 2.1}, {"delta": 0.1}, {"report_bytes": 0}, {"neutral": None}]
+)
+def test_a_claim_above_the_proposal_or_no_neutral_report_is_refused(
+    site: Site, odd: Callable[..., None], wrong: dict[str, Any]
 ) -> None:
-    class Shy(Odd):
-        def randomize(self, update: Any, rng: RandomSource) -> Any:
-            raise ValueError("no update")
-
-    extension = Extension(NAME, lambda setting, dimension: Shy(_raise), {"step": 0.01})
-    monkeypatch.setattr("flower_ldp.clients.authorizer.load_extension", lambda _: extension)
-    assert ask(inner=never).error.reason == REFUSED_POLICY
-    assert site.spent == 0.0
-
-
-def test_a_simulation_shows_that_it_failed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    odd(site, monkeypatch, _raise)
-    site.allow(mode="simulation")
-    assert ask().error.reason == "ldp:failed"
+    odd(fails)
+    payload(ask("m-0"))
+    odd(fails, **wrong)
+    assert refused() == REFUSED_POLICY
+    assert site.counted() == (2.0, 1)
 
 
 @pytest.mark.parametrize(
@@ -323,10 +284,7 @@ def test_the_strategy_reads_what_the_gate_sends(
     monkeypatch.setattr(FedAvg, "_construct_messages", made)
     path = site.folder / "policy.yaml"
     path.write_text(path.read_text().replace("4.0}}}", "4.0}, health: {epsilon: 0.5}}}"))
-    extension = loading.load_extension(
-        loading.Allowed(NAME, "one-bit", "0.1.0", site.installed.digest), site.installed.path
-    )
-    chosen = extension.chosen(4.0, options={"step": 1.0})
+    chosen = site.chosen(options={"step": 1.0})
     strategy = ExtensionStrategy(chosen, health=Health(epsilon=0.5))
     gate = LdpMod(train=ExtensionRelease(NAME))
     grid: Any = Nodes()
@@ -335,17 +293,14 @@ def test_the_strategy_reads_what_the_gate_sends(
     assert arrays is not None
     assert metrics is not None
     assert (metrics["accepted"], metrics["bytes-up"]) == (2, 6)
-    assert (metrics["epsilon-round"], site.spent) == (4.5, 9.0)
+    assert (metrics["epsilon-round"], site.counted()) == (4.5, (9.0, 0))
     moved = arrays["w"].numpy() / (3 / math.tanh(2) / 2)  # one sign of one of two clients
     assert np.abs(moved).sum() in (pytest.approx(0), pytest.approx(2))
     assert moved == pytest.approx(np.round(moved), abs=1e-6)
 
 
 def test_the_strategy_leaves_out_what_is_no_report(site: Site) -> None:
-    extension = loading.load_extension(
-        loading.Allowed(NAME, "one-bit", "0.1.0", site.installed.digest), site.installed.path
-    )
-    asked = ExtensionStrategy(extension.chosen(4.0))._asked(3)
+    asked = ExtensionStrategy(site.chosen())._asked(3)
     for wrong in (b"", b"1234", b"123456", bytes((3, 0, 0, 0, 1)), bytes((0, 0, 0, 0, 2))):
         with pytest.raises(WireError):
             asked.decode(wrong, 3)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
 from flower_ldp.accounting.ledger.charges import MOST_REPORT
 from flower_ldp.clients import (
@@ -16,7 +16,6 @@ from flower_ldp.clients import (
     LaplaceEvalRelease,
     LdpMod,
     Release,
-    ReleaseRequest,
 )
 from flower_ldp.mechanisms import BottomModelClaim, Gaussian, Laplace, UnaryEncoding
 from flower_ldp.refusals import REFUSED_PROPOSAL
@@ -25,26 +24,13 @@ from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 from flower_ldp.wire.record_ids import Records, RecordTables
 from tests.extras import extra
-from tests.fixtures import UnrecordedPermit, context, message
+from tests.fixtures import context, message
+from tests.unit.clients.world import Watching, raising
 
 nn = extra("torch.nn")
 split = extra("flower_ldp.split")
 
 BITS = 2**20
-
-
-class Asked:
-    """An authorizer that allows all, and notes what it was asked."""
-
-    def __init__(self) -> None:
-        self.requests: list[ReleaseRequest] = []
-
-    def authorize(self, request: ReleaseRequest, context: Context) -> UnrecordedPermit:
-        self.requests.append(request)
-        return UnrecordedPermit(is_simulation=True)  # no report of that size is to be drawn
-
-    def acknowledge(self, message_type: str, context: Context) -> UnrecordedPermit:
-        raise AssertionError("nothing is acknowledged")
 
 
 def embedding(records: int, folder: Path) -> tuple[Release, Mapping[str, object]]:
@@ -63,16 +49,12 @@ def evaluation(rows: int, _: Path) -> tuple[Release, Mapping[str, object]]:
     return LaplaceEvalRelease(), EvalProposal(mechanism, {}).to_fields()
 
 
-def asked_for(release: Release, fields: Mapping[str, object]) -> tuple[int, str]:
+def asked_for(release: Release, fields: Mapping[str, object]) -> tuple[int, str | None]:
     """Return how often the authorizer was asked, and what the server was told."""
-    authorizer = Asked()
+    authorizer = Watching(is_simulation=True)  # no report of that size is to be drawn
     gate = LdpMod(train=release, authorizer=authorizer)
     content = RecordDict({PROPOSAL_KEY: ConfigRecord({**fields})})  # type: ignore[dict-item]
-
-    def fails(*_: object) -> None:
-        raise ValueError("computed")
-
-    reply = gate(message(content), context(), fails)  # type: ignore[arg-type]
+    reply = gate(message(content), context(), raising(ValueError("computed")))
     return len(authorizer.requests), reply.error.reason
 
 
