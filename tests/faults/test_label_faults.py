@@ -43,13 +43,13 @@ def result(process: subprocess.Popen[str]) -> object:
 
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
-    Ledger.open(tmp_path / "spent.sqlite", create=True).close()
+    Ledger.open(tmp_path / "ledger.sqlite", create=True).close()
     return write_policy(tmp_path, life=1_000.0)
 
 
 def charges(policy: Path) -> dict[str, bool]:
     """Return the name of each entry, and whether its reports are stored."""
-    with Ledger.open(policy.with_name("spent.sqlite")) as ledger:
+    with Ledger.open(policy.with_name("ledger.sqlite")) as ledger:
         ledger.verify()
         entries = list(ledger.entries())
         spent = ledger.totals("ward-7")

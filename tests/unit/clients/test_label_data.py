@@ -13,25 +13,17 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
-from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LabelStages, PrivateDataset, RandomizedLabels, private_dataset
 from flower_ldp.clients.labels import true_labels
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import KaryResponse, SubsetSelection
 from flower_ldp.privacy import Unit
 from tests.fixtures import context
-from tests.unit.clients.test_private_labels import total, write_policy
+from tests.unit.clients.test_private_labels import POLICY, total  # noqa: F401
 
 RESPONSE = KaryResponse(1.0, 10, unit=Unit.LABEL)
 FEATURES = torch.arange(600).float()
 LABELS = torch.arange(600) % 10
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FLOWER_LDP_POLICY", str(write_policy(tmp_path)))
-    Ledger.open(tmp_path / "spent.sqlite", create=True).close()
-    return tmp_path
 
 
 def private(dataset: object, **options: object) -> PrivateDataset:

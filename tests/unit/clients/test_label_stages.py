@@ -15,10 +15,12 @@ from flower_ldp.errors import BudgetExhausted, RefusalError, ReleaseError
 from flower_ldp.mechanisms import CodebookEmbedding, KaryResponse, RRWithPrior
 from flower_ldp.policy import REFUSED_POLICY, load_policy
 from flower_ldp.privacy import PrivacyEvent, Unit
-from tests.fixtures import context
+from tests.fixtures import context, policy_text
 from tests.unit.clients.test_private_labels import (
     LABELS,
+    POLICY,
     PRIOR,
+    RELEASES,
     RESPONSE,
     STAGES,
     WITH_PRIOR,
@@ -26,13 +28,6 @@ from tests.unit.clients.test_private_labels import (
     total,
     write_policy,
 )
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FLOWER_LDP_POLICY", str(write_policy(tmp_path)))
-    Ledger.open(tmp_path / "spent.sqlite", create=True).close()
-    return tmp_path
 
 
 def test_stages_randomize_each_label_once_for_the_price_of_one(folder: Path) -> None:
@@ -63,30 +58,24 @@ def test_names_that_look_like_parts_are_layouts_of_their_own(folder: Path, other
         randomized(mechanism=STAGES, name=name)
         randomized(mechanism=STAGES, name=name, stage=1, prior=PRIOR)
     assert total(folder) == 2.0
-    with Ledger.open(folder / "spent.sqlite") as ledger:
+    with Ledger.open(folder / "ledger.sqlite") as ledger:
         assert ledger.accounts() == {"ward-7": 6}
 
 
 def test_each_stage_is_one_release_and_what_is_stored_is_none(folder: Path) -> None:
     path = folder / "policy.yaml"
-    path.write_text(path.read_text() + "releases: {life: 1}\nrepeats: 1\n")
+    limits = "\nrepeats: 1\nleast_epsilon: 1.0\n"
+    path.write_text(f"{POLICY}least_epsilon: 1.1\n")
+    with pytest.raises(RefusalError, match=r"at least 1\.1 per label"):
+        randomized(mechanism=STAGES)
+    path.write_text(f"{POLICY}releases: {{life: 1}}{limits}")
     first = randomized(mechanism=STAGES)
     for _ in range(3):
         np.testing.assert_array_equal(randomized(mechanism=STAGES).reports, first.reports)
     with pytest.raises(BudgetExhausted, match="1 releases per life"):
         randomized(mechanism=STAGES, stage=1, prior=PRIOR)
-    path.write_text(path.read_text().replace("releases: {life: 1}", "releases: {life: 2}"))
+    path.write_text(f"{POLICY}releases: {{life: 2}}{limits}")
     randomized(mechanism=STAGES, stage=1, prior=PRIOR)
-
-
-def test_stages_have_their_least_price_as_a_whole(folder: Path) -> None:
-    path = folder / "policy.yaml"
-    text = path.read_text()
-    path.write_text(text + "least_epsilon: 1.1\n")
-    with pytest.raises(RefusalError, match=r"at least 1\.1 per label"):
-        randomized(mechanism=STAGES)
-    path.write_text(text + "least_epsilon: 1.0\n")
-    randomized(mechanism=STAGES)
 
 
 def test_stages_reserved_on_the_whole_of_the_data_are_found_again(folder: Path) -> None:
@@ -101,18 +90,15 @@ def test_stages_reserved_on_the_whole_of_the_data_are_found_again(folder: Path) 
     np.testing.assert_array_equal(again.reports, first.reports)
     randomized(mechanism=STAGES, stage=1, prior=PRIOR)
     assert total(folder) == 2.0
-    with Ledger.open(folder / "spent.sqlite") as ledger:
+    with Ledger.open(folder / "ledger.sqlite") as ledger:
         assert ledger.data_ids() == ["ward-7", "ward-7#train/0", "ward-7#train/1"]
 
 
 def test_embeddings_of_data_whose_labels_went_by_stages_are_not_refused(folder: Path) -> None:
     randomized(mechanism=STAGES)
-    path = folder / "policy.yaml"
-    text = path.read_text().replace(
-        "budgets:",
-        "    codes: {epsilon: 3.0, unit: example}\nbudgets:\n  example: {life: {epsilon: 3.0}}",
-    )
-    path.write_text(text.replace("life: {epsilon: 1.0}", "life: {epsilon: 4.0}"))
+    codes = "    codes: {epsilon: 3.0, unit: example}\n"
+    budgets = "example: {life: {epsilon: 3.0}}, label: {life: {epsilon: 4.0}}"
+    (folder / "policy.yaml").write_text(policy_text(RELEASES + codes, budgets=budgets))
     events = (PrivacyEvent("codes", 3.0, unit=Unit.EXAMPLE),)
     request = ReleaseRequest(1, "m", "train", events, "{}", "0123/train/0", "question")
     OwnerAuthorizer().authorize(request, context()).close()

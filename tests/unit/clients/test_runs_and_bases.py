@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Context, RecordDict
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.accounting.ledger.charges import NO_RUN
@@ -16,27 +16,27 @@ from flower_ldp.clients.permit import PriorCharge
 from flower_ldp.errors import BudgetExhausted, RefusalError
 from flower_ldp.mechanisms import KaryResponse
 from flower_ldp.privacy import PrivacyEvent, Unit
+from tests.fixtures import context, policy_text
 
-POLICY = """
-data_id: ward-7
-ledger: spent.sqlite
-mode: deployment
-messages:
+RELEASES = """
   train: &all
-    signds: {{epsilon: 8.0}}
-    kary_response: {{epsilon: 8.0, unit: label}}
-    codes: {{epsilon: 8.0, unit: example}}
-    bottom_training: {{epsilon: 2.0, delta: 1.0e-5, unit: example}}
+    signds: {epsilon: 8.0}
+    kary_response: {epsilon: 8.0, unit: label}
+    codes: {epsilon: 8.0, unit: example}
+    bottom_training: {epsilon: 2.0, delta: 1.0e-5, unit: example}
   evaluate: *all
-budgets:
-  client:
-    life: {{epsilon: 100.0}}
-  example:
-    life: {{epsilon: {life}, delta: 1.0e-5}}
-  label:
-    life: {{epsilon: 100.0, delta: 1.0e-5}}
-    run: {{epsilon: 8.0, delta: 1.0e-5}}
 """
+LABEL = "label: {life: {epsilon: 100.0, delta: 1.0e-5}, run: {epsilon: 8.0, delta: 1.0e-5}}"
+
+
+def policy(life: float = 100.0) -> str:
+    example = f"example: {{life: {{epsilon: {life}, delta: 1.0e-5}}}}"
+    return policy_text(
+        RELEASES, budgets=f"client: {{life: {{epsilon: 100.0}}}}, {example}, {LABEL}"
+    )
+
+
+POLICY = policy()
 CODES = PrivacyEvent("codes", 4.0, unit=Unit.EXAMPLE)
 TRAINING = PriorCharge(
     (PrivacyEvent("bottom_training", 2.0, 1e-5, Unit.EXAMPLE),), '{"bottom":"b"}'
@@ -44,25 +44,9 @@ TRAINING = PriorCharge(
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FLOWER_LDP_POLICY", str(tmp_path / "policy.yaml"))
-    write(tmp_path)
-    Ledger.open(tmp_path / "spent.sqlite", create=True).close()
-    return tmp_path
-
-
-def write(folder: Path, life: float = 100.0) -> None:
-    (folder / "policy.yaml").write_text(POLICY.format(life=life))
-
-
-@pytest.fixture
 def ledger(folder: Path) -> Iterator[Ledger]:
-    with Ledger.open(folder / "spent.sqlite") as found:
+    with Ledger.open(folder / "ledger.sqlite") as found:
         yield found
-
-
-def context(run: int = 7) -> Context:
-    return Context(run_id=run, node_id=1, node_config={}, state=RecordDict(), run_config={})
 
 
 def authorize(
@@ -75,7 +59,7 @@ def authorize(
     message: str = "m",
 ) -> bytes | None:
     request = ReleaseRequest(run, message, kind, events, "{}", part, memo, basis)
-    permit = OwnerAuthorizer().authorize(request, context(run))
+    permit = OwnerAuthorizer().authorize(request, dataclasses.replace(context(), run_id=run))
     if permit.stored is None:
         permit.keep(b"report", False)
     return permit.stored
@@ -85,11 +69,13 @@ def test_a_run_cannot_get_more_by_reports_that_belong_to_none(ledger: Ledger) ->
     """An update, labels and kept embeddings of one run tell about one label together."""
     authorize(PrivacyEvent("signds", 3.0))
     response = KaryResponse(4.0, 10, unit=Unit.LABEL)
-    private_labels(context(), np.arange(10), mechanism=response)
+    private_labels(dataclasses.replace(context(), run_id=7), np.arange(10), mechanism=response)
     with pytest.raises(BudgetExhausted, match=r"epsilon 7 was spent and epsilon 4"):
         authorize(CODES, part="layout/train/0", memo="q")
     with pytest.raises(BudgetExhausted, match="per label and run"):
-        private_labels(context(), np.arange(9), mechanism=response, name="other")
+        private_labels(
+            dataclasses.replace(context(), run_id=7), np.arange(9), mechanism=response, name="other"
+        )
     with pytest.raises(BudgetExhausted, match="per label and run"):
         authorize(PrivacyEvent("signds", 2.0), message="n")
     # Another run has not asked for the update, and answers with the same labels.
@@ -136,12 +122,12 @@ def test_a_bottom_is_no_release_and_pays_for_no_answer(folder: Path, ledger: Led
 
 def test_a_block_that_does_not_fit_leaves_its_bottom_unpaid(folder: Path, ledger: Ledger) -> None:
     """Both are decided by public facts: a refusal of the one must not cost the other."""
-    write(folder, life=5.0)
+    (folder / "policy.yaml").write_text(policy(5.0))
     with pytest.raises(BudgetExhausted, match=r"epsilon 2, delta 0.00001 was spent and epsilon 4"):
         authorize(CODES, part="l/train/0", memo="q", basis=TRAINING)
     assert ledger.totals("ward-7") == {}
     assert ledger.mark().entries == 0
-    write(folder, life=6.0)
+    (folder / "policy.yaml").write_text(policy(6.0))
     assert authorize(CODES, part="l/train/0", memo="q", basis=TRAINING) is None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -15,7 +16,7 @@ from torch import nn
 
 from flower_ldp.accounting.ledger import Entry, Ledger
 from flower_ldp.clients import DPSGDRelease, LdpMod
-from flower_ldp.training import private_training
+from flower_ldp.training import private, private_training
 from flower_ldp.training.gradients import RowModel
 from flower_ldp.training.rows import Rows
 from tests.fixtures import context, message, record
@@ -136,6 +137,54 @@ def found_of(asked: RowModel, at: Any, *rows: int) -> list[torch.Tensor | None]:
 
 def weights(reply: Message) -> np.ndarray[Any, Any]:
     """Return the weights of a reply, in one vector."""
+    found = arrays_of(reply)
+    return np.concatenate([found[name].ravel() for name in MODEL])
+
+
+def expected(
+    rows: list[Any], *, steps: int = 3, examples: int = 8, clip: float = 1.0, mu: float = 0.0
+) -> np.ndarray[Any, Any]:
+    """Return DP-SGD's model without noise, of examples that are lists of rows."""
+    model = linear()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    for _ in range(steps):
+        total = torch.zeros(3, dtype=torch.float64)
+        for example in rows:
+            own = torch.zeros(3, dtype=torch.float64)
+            for x, y in example:
+                found = torch.autograd.grad(squares(model(x[None]), y[None]), model.parameters())
+                own += torch.cat([g.ravel() for g in found]).double()
+            total += own * min(1.0, clip / max(float(own.norm()), 1e-300))
+        now = torch.cat([p.detach().ravel() for p in model.parameters()])
+        moved = now - 0.1 * ((total / examples).float() + mu * now)
+        with torch.no_grad():
+            model.weight.copy_(moved[:2][None])
+            model.bias.copy_(moved[2:])
+    return np.concatenate([p.detach().numpy().ravel() for p in model.parameters()])
+
+
+def arrays_of(reply: Message) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the arrays of a reply."""
     assert not reply.has_error(), reply.error
-    arrays = reply.content.array_records["arrays"]
-    return np.concatenate([arrays[name].numpy().ravel() for name in MODEL])
+    return {name: one.numpy() for name, one in reply.content.array_records["arrays"].items()}
+
+
+def state_of(model: nn.Module) -> dict[str, Any]:
+    """Return a model's state in arrays of its own."""
+    return {name: value.numpy().copy() for name, value in model.state_dict().items()}
+
+
+def raiser(error: BaseException) -> Callable[..., Any]:
+    """Return a function that raises."""
+
+    def raises(*_: Any) -> Any:
+        raise error
+
+    return raises
+
+
+def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add no noise, so that what is computed can be compared."""
+    monkeypatch.setattr(private, "noised_whole", lambda whole, unit, rng: whole.double() * unit)

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.training.gated import MODEL, arrays_of, expected, state_of, without_noise
+from tests.unit.training.gated import raiser as raising
+
 pytest.importorskip("torch")
 pytest.importorskip("scipy")
 
@@ -19,7 +22,6 @@ from torch import nn
 
 from flower_ldp.clients.session import MOST_ROWS, by_group
 from flower_ldp.mechanisms import RandomSource
-from flower_ldp.training import private
 from flower_ldp.training.gradients import StepSum
 from flower_ldp.training.rows import Examples, taking_part
 from tests.unit.training.gated import (
@@ -31,16 +33,12 @@ from tests.unit.training.gated import (
     squares,
     weights,
 )
-from tests.unit.training.test_private_training import expected
 
 #: The grid of sums.
 UNIT = 2.0**-40
 
 
-@pytest.fixture(autouse=True)
-def _silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Add no noise, so that what is computed can be compared."""
-    monkeypatch.setattr(private, "noised_whole", lambda whole, unit, rng: whole.double() * unit)
+_silent = pytest.fixture(autouse=True)(without_noise)
 
 
 class Data:
@@ -54,13 +52,6 @@ class Data:
 
     def __getitem__(self, index: int) -> Any:
         return self._read() if index == self._place else ROWS[index]
-
-
-def raises(error: BaseException) -> Callable[[], Any]:
-    def read() -> Any:
-        raise error
-
-    return read
 
 
 def row(features: Any, target: Any = (1.0,)) -> Callable[[], Any]:
@@ -77,9 +68,9 @@ class Odd:
 
 
 FAILING: dict[str, Callable[[], Any]] = {
-    "raises": raises(OSError("no such scan")),
-    "memory": raises(MemoryError()),
-    "exits": raises(SystemExit(3)),
+    "raises": raising(OSError("no such scan")),
+    "memory": raising(MemoryError()),
+    "exits": raising(SystemExit(3)),
     "no tuple": lambda: 7,
     "nothing": lambda: None,
     "three parts": lambda: (torch.zeros(2), torch.zeros(1), torch.zeros(1)),
@@ -199,17 +190,23 @@ def by_patient(without: int = -1) -> list[list[Any]]:
     ]
 
 
-def test_a_patient_has_one_clipped_sum_and_a_row_without_one_is_zero(tmp_path: Path) -> None:
-    found = weights(site_of_patients(tmp_path).ask())
-    assert found == pytest.approx(expected(by_patient(), examples=3), rel=1e-5)
-    (entry, mark, _) = Site(tmp_path, example="patient", examples=3).entries()
+@pytest.mark.parametrize(
+    ("arguments", "rows"),
+    [
+        ({}, by_patient()),
+        ({"data": Data(1, FAILING["raises"])}, by_patient(without=1)),
+        ({"groups": WARD[:5]}, by_patient()[:2]),  # rows beyond have none
+        ({"groups": range(8)}, [[row] for row in ROWS]),  # more patients than the policy says
+    ],
+)
+def test_a_patient_has_one_clipped_sum_and_a_row_without_one_is_zero(
+    tmp_path: Path, arguments: dict[str, Any], rows: list[Any]
+) -> None:
+    site = site_of_patients(tmp_path, **arguments)
+    assert weights(site.ask()) == pytest.approx(expected(rows, examples=3), rel=1e-5)
+    (entry, mark, _) = site.entries()
     assert '"example":"patient"' in entry.parameters
     assert mark.data_id == "ward#patients:unit/mark"
-
-
-def test_a_patients_other_rows_count_where_one_fails(tmp_path: Path) -> None:
-    found = weights(site_of_patients(tmp_path, data=Data(1, FAILING["raises"])).ask())
-    assert found == pytest.approx(expected(by_patient(without=1), examples=3), rel=1e-5)
 
 
 def test_at_most_max_rows_of_a_patient_count(tmp_path: Path) -> None:
@@ -225,17 +222,6 @@ def test_at_most_max_rows_of_a_patient_count(tmp_path: Path) -> None:
 
     site_of_patients(tmp_path, data=Counted(), max_rows=2).ask()
     assert [reads.count(p) for p in range(3)] == [3 * 2, 3 * 2, 3 * 1]
-
-
-def test_more_or_fewer_patients_than_the_policy_says_change_no_form(tmp_path: Path) -> None:
-    groups = [0, 1, 2, 3, 4, 5, 6, 7]
-    found = weights(site_of_patients(tmp_path, groups=groups).ask())
-    assert found == pytest.approx(expected([[r] for r in ROWS], examples=3), rel=1e-5)
-
-
-def test_groups_of_another_length_leave_rows_without_one(tmp_path: Path) -> None:
-    found = weights(site_of_patients(tmp_path, groups=WARD[:5]).ask())
-    assert found == pytest.approx(expected(by_patient()[:2], examples=3), rel=1e-5)
 
 
 @pytest.mark.parametrize(("example", "groups"), [("patient", None), ("row", WARD)])
@@ -356,7 +342,7 @@ class Tied(nn.Module):
 def test_a_weight_of_two_names_is_one_weight(tmp_path: Path) -> None:
     sent = {name: np.eye(2, dtype=np.float32) for name in ("first.weight", "second.weight")}
     reply = Site(tmp_path, arguments={"model": Tied}).ask(arrays=sent)
-    found = {n: a.numpy() for n, a in reply.content.array_records["arrays"].items()}
+    found = arrays_of(reply)
     assert found["first.weight"].tolist() == found["second.weight"].tolist()
     assert found["first.weight"].tolist() != sent["first.weight"].tolist()
 
@@ -392,72 +378,46 @@ def test_gradients_are_there_whatever_the_app_told_torch(tmp_path: Path) -> None
     assert weights(site.ask()) == pytest.approx(expected([[r] for r in ROWS]), rel=1e-5)
 
 
-def test_a_loss_without_a_gradient_is_refused(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    detached = {"loss": lambda output, target: squares(output.detach(), target)}
-    site = Site(tmp_path, mode="simulation", arguments=detached)
-    assert site.ask().error.reason == "ldp:failed"
-    assert "fails on the public row" in caplog.text
-
-
-def arrays(model: nn.Module) -> dict[str, Any]:
-    return {name: value.numpy() for name, value in model.state_dict().items()}
-
-
-def test_batch_norm_is_refused_with_advice(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    site = Site(tmp_path, mode="simulation", arguments={"model": lambda: Normed(True)})
-    reply = site.ask(arrays=arrays(Normed(True)))
-    assert reply.error.reason == "ldp:failed"
-    assert "GroupNorm" in caplog.text
-
-
 def test_constant_buffers_pass_and_leave_as_they_came(tmp_path: Path) -> None:
-    sent = arrays(Normed(False))
+    sent = state_of(Normed(False))
     sent["norm.running_mean"] = np.array([0.5, -0.5], dtype=np.float32)
     reply = Site(tmp_path, arguments={"model": lambda: Normed(False)}).ask(arrays=sent)
-    found = {n: a.numpy() for n, a in reply.content.array_records["arrays"].items()}
+    found = arrays_of(reply)
     for name in ("norm.running_mean", "norm.running_var", "norm.num_batches_tracked"):
         assert found[name].tolist() == sent[name].tolist()
         assert found[name].dtype == sent[name].dtype
     assert found["out.weight"].tolist() != sent["out.weight"].tolist()
 
 
-class Counts(nn.Module):
+class Counts(nn.Linear):
     """A model with a buffer of its own that counts the passes."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.out = nn.Linear(2, 1)
+        super().__init__(2, 1)
         self.register_buffer("passes", torch.zeros(1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         self.passes += 1
-        return self.out(x)  # type: ignore[no-any-return]
+        return super().forward(x)
 
 
-def test_a_buffer_that_training_changes_is_refused(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"model": lambda: Normed(True)}, "GroupNorm"),
+        ({"model": Counts}, "passes"),
+        ({"model": lambda: nn.Linear(3, 1)}, "weight"),
+        ({"like": (torch.zeros(3), torch.zeros(1))}, "public row"),
+        ({"like": LIKE[:1]}, "public row"),
+        ({"like": ()}, "public row"),
+        ({"loss": lambda out, target: squares(out.detach(), target)}, "fails on the public row"),
+    ],
+)
+def test_what_cannot_be_trained_privately_is_refused_with_advice(
+    tmp_path: Path, arguments: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    site = Site(tmp_path, mode="simulation", arguments={"model": Counts})
-    assert site.ask(arrays=arrays(Counts())).error.reason == "ldp:failed"
-    assert "passes" in caplog.text
-
-
-@pytest.mark.parametrize("like", [(torch.zeros(3), torch.zeros(1)), LIKE[:1], ()])
-def test_a_public_row_that_does_not_fit_is_refused(
-    tmp_path: Path, like: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    site = Site(tmp_path, mode="simulation", arguments={"like": like})
-    assert site.ask().error.reason == "ldp:failed"
-    assert "public row" in caplog.text
-
-
-def test_a_model_of_other_arrays_than_were_sent_is_refused(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    site = Site(tmp_path, mode="simulation", arguments={"model": lambda: nn.Linear(3, 1)})
-    assert site.ask().error.reason == "ldp:failed"
-    assert "weight" in caplog.text
+    site = Site(tmp_path, mode="simulation", arguments=arguments)
+    has_state = arguments.get("model") is Counts or said == "GroupNorm"
+    sent = state_of(arguments["model"]()) if has_state else MODEL
+    assert site.ask(arrays=sent).error.reason == "ldp:failed"
+    assert said in caplog.text

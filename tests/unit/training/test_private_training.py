@@ -7,10 +7,13 @@ import math
 import os
 import threading
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.unit.training.gated import PLAN, expected, raiser, without_noise
 
 pytest.importorskip("torch")
 pytest.importorskip("scipy")
@@ -52,34 +55,7 @@ def _nothing_was_rehearsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flower_ldp.clients.rehearsal._held", OrderedDict())
 
 
-@pytest.fixture
-def silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Add no noise, so that what is computed can be compared."""
-    monkeypatch.setattr(private, "noised_whole", lambda whole, unit, rng: whole.double() * unit)
-
-
-def expected(
-    rows: list[Any], *, steps: int = 3, examples: int = 8, clip: float = 1.0, mu: float = 0.0
-) -> np.ndarray[Any, Any]:
-    """Return DP-SGD's model without noise, of examples that are lists of rows."""
-    model = linear()
-    with torch.no_grad():
-        for p in model.parameters():
-            p.zero_()
-    for _ in range(steps):
-        total = torch.zeros(3, dtype=torch.float64)
-        for example in rows:
-            own = torch.zeros(3, dtype=torch.float64)
-            for x, y in example:
-                found = torch.autograd.grad(squares(model(x[None]), y[None]), model.parameters())
-                own += torch.cat([g.ravel() for g in found]).double()
-            total += own * min(1.0, clip / max(float(own.norm()), 1e-300))
-        now = torch.cat([p.detach().ravel() for p in model.parameters()])
-        moved = now - 0.1 * ((total / examples).float() + mu * now)
-        with torch.no_grad():
-            model.weight.copy_(moved[:2][None])
-            model.bias.copy_(moved[2:])
-    return np.concatenate([p.detach().numpy().ravel() for p in model.parameters()])
+silent = pytest.fixture(without_noise)
 
 
 def test_the_noise_of_these_tests_is_enough() -> None:
@@ -87,8 +63,9 @@ def test_the_noise_of_these_tests_is_enough() -> None:
 
 
 def test_the_plan_is_charged_once_and_each_round_is_marked(site: Site) -> None:
-    for message_id in ("m-1", "m-2"):
-        assert not site.ask(message_id).has_error()
+    found = [weights(site.ask(message_id)).tolist() for message_id in ("m-1", "m-2")]
+    assert found[0] != found[1]  # another noise
+    assert site.ask("m-3").error.reason == "ldp:refused:budget"  # the plan has no more
     plan, first, second = site.entries()
     (event,) = plan.events
     assert (event.mechanism, event.unit, str(event.cost)) == (
@@ -103,13 +80,6 @@ def test_the_plan_is_charged_once_and_each_round_is_marked(site: Site) -> None:
     for entry in (first, second):
         assert (entry.events, entry.releases, entry.sealed) == ((), 1, True)
         assert entry.data_id.startswith("ward#rows:")
-
-
-def test_more_rounds_than_the_plan_has_are_refused(site: Site) -> None:
-    site.ask("m-1")
-    site.ask("m-2")
-    assert site.ask("m-3").error.reason == "ldp:refused:budget"
-    assert len(site.entries()) == 3
 
 
 def test_a_round_is_marked_as_used_before_the_app_sees_the_message(tmp_path: Path) -> None:
@@ -184,40 +154,30 @@ def test_the_noise_has_the_deviation_of_the_plan(tmp_path: Path) -> None:
     assert float((found**2).mean()) == pytest.approx(wanted**2, rel=0.12)
 
 
-def test_two_messages_have_other_noise(site: Site) -> None:
-    assert weights(site.ask("m-1")).tolist() != weights(site.ask("m-2")).tolist()
-
-
 @pytest.mark.usefixtures("silent")
-def test_what_the_app_replies_is_not_looked_at(tmp_path: Path) -> None:
-    def replies_with_another(sent: Message, given: Context) -> Message:
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_the_app_replies_after_its_training_is_not_looked_at(
+    tmp_path: Path, fails: bool
+) -> None:
+    def does_more(sent: Message, given: Context) -> Message:
         Site.train(site, sent, given)
+        if fails:
+            raise SystemExit("after all")
         return Message(RecordDict({"arrays": record({"weight": np.ones(9)})}), reply_to=sent)
 
-    site = Site(tmp_path, task=replies_with_another)
-    assert weights(site.ask()) == pytest.approx(expected([[row] for row in ROWS]), rel=1e-5)
-
-
-@pytest.mark.usefixtures("silent")
-def test_an_app_that_raises_after_its_training_changes_nothing(tmp_path: Path) -> None:
-    def raises(sent: Message, given: Context) -> Message:
-        Site.train(site, sent, given)
-        raise SystemExit("after all")
-
-    site = Site(tmp_path, task=raises)
+    site = Site(tmp_path, task=does_more)
     assert weights(site.ask()) == pytest.approx(expected([[row] for row in ROWS]), rel=1e-5)
     assert not site.ask("m-2").has_error()
+
+
+RAISING = raiser(OSError("no such file"))
 
 
 def without_training(sent: Message, given: Context) -> Message:
     return Message(RecordDict({"arrays": record(MODEL)}), reply_to=sent)
 
 
-def raising(sent: Message, given: Context) -> Message:
-    raise OSError("no such file")
-
-
-@pytest.mark.parametrize("task", [without_training, raising])
+@pytest.mark.parametrize("task", [without_training, RAISING])
 def test_an_app_that_does_not_train_leaves_noise_alone_and_ends_the_plan(
     tmp_path: Path, task: Any
 ) -> None:
@@ -228,6 +188,8 @@ def test_an_app_that_does_not_train_leaves_noise_alone_and_ends_the_plan(
     assert site.counts()["failed"] == 1
     assert Site(tmp_path).ask("m-2").error.reason == "ldp:refused:budget"
     assert weights(site.ask()).tolist() == found.tolist()
+    loud = Site(tmp_path, mode="simulation", task=task)
+    assert loud.ask("m-4").error.reason == "ldp:failed"
 
 
 def test_at_a_fixed_moment_the_training_is_found_in_its_thread(tmp_path: Path) -> None:
@@ -291,11 +253,6 @@ def test_a_second_training_of_one_message_is_refused(tmp_path: Path) -> None:
     assert "one message, one training" in refused[0]
 
 
-def test_in_a_simulation_an_app_that_does_not_train_is_loud(tmp_path: Path) -> None:
-    site = Site(tmp_path, mode="simulation", task=raising)
-    assert site.ask().error.reason == "ldp:failed"
-
-
 def test_training_outside_of_the_gate_is_refused() -> None:
     with pytest.raises(Exception, match="LdpMod"):
         private.private_training(
@@ -311,28 +268,26 @@ def test_training_outside_of_the_gate_is_refused() -> None:
 def test_a_proposed_plan_is_accepted_exactly(tmp_path: Path) -> None:
     site = Site(tmp_path, plan="{rounds: 3, steps: 1, rate: 1.0, noise: 1.5, clip: 1.0}")
     assert not site.ask("m-1", config=plan_fields(PROPOSED)).has_error()
-    other = TrainingPlan(3, 1, 1.0, 1.7, 1.0, 8.0, 1e-2)
-    assert site.ask("m-2", config=plan_fields(other)).error.reason == "ldp:refused:policy"
+    other = plan_fields(replace(PROPOSED, noise=1.7))
+    assert site.ask("m-2", config=other).error.reason == "ldp:refused:policy"
 
 
-def test_a_second_plan_of_another_name_composes_until_the_budget_ends(tmp_path: Path) -> None:
-    site = Site(tmp_path, life=17.0)
-    for name in ("a", "b"):
-        plan = TrainingPlan(2, 3, 1.0, 2.1, 1.0, 8.0, 1e-2, name)
-        assert not site.ask(f"m-{name}", config=plan_fields(plan)).has_error()
-    plan = TrainingPlan(2, 3, 1.0, 2.1, 1.0, 8.0, 1e-2, "c")
-    assert site.ask("m-c", config=plan_fields(plan)).error.reason == "ldp:refused:budget"
-
-
-def test_noise_that_is_not_enough_is_refused(tmp_path: Path) -> None:
-    site = Site(tmp_path, plan="{rounds: 2, steps: 3, rate: 1.0, noise: 0.5, clip: 1.0}")
-    assert site.ask().error.reason == "ldp:refused:policy"
-    assert site.entries() == []
-
-
-def test_a_delta_of_one_over_n_is_refused(tmp_path: Path) -> None:
-    assert Site(tmp_path, examples=100).ask().error.reason == "ldp:refused:policy"
-    assert not Site(tmp_path, examples=99).ask().has_error()
+@pytest.mark.parametrize(
+    ("policy", "is_refused"),
+    [
+        ({"plan": PLAN.replace("noise: 2.1", "noise: 0.5")}, True),
+        ({"examples": 100}, True),  # a delta of one over their number
+        ({"examples": 99}, False),
+    ],
+)
+def test_a_plan_without_the_noise_or_the_delta_that_it_needs_is_refused(
+    tmp_path: Path, policy: dict[str, Any], is_refused: bool
+) -> None:
+    site = Site(tmp_path, **policy)
+    reply = site.ask()
+    assert reply.has_error() is is_refused
+    if is_refused:
+        assert (reply.error.reason, site.entries()) == ("ldp:refused:policy", [])
 
 
 @pytest.mark.usefixtures("silent")
@@ -377,30 +332,21 @@ def test_a_training_loss_is_refused_with_a_sentence(
         ({"data": [(torch.tensor([math.nan, 0.0]), torch.zeros(1))]}, "not finite"),
         ({"model": lambda: nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1))}, "arrays of"),
         ({"groups": [0] * 8}, None),
+        (None, "gave no private training"),
     ],
 )
 def test_a_rehearsal_tells_what_is_wrong_before_anything_is_charged(
-    tmp_path: Path, changes: dict[str, Any], told: str | None
+    tmp_path: Path, changes: dict[str, Any] | None, told: str | None
 ) -> None:
-    site = Site(tmp_path, arguments=changes)
-    sample = Rehearsal(train=lambda sent, given: Site.train(site, sent, given))
+    site = Site(tmp_path, arguments=changes or {})
+    sample = Rehearsal(train=without_training if changes is None else site.train)
     app = ClientApp(mods=[LdpMod(train=DPSGDRelease(), rehearsal=sample)])
-    app.train()(site.train if told else Site(tmp_path).train)
-    content = RecordDict({"arrays": record(MODEL)})
-    reply = app(message(content), site.context)
+    app.train()(Site(tmp_path).train)
+    reply = app(message(RecordDict({"arrays": record(MODEL)})), site.context)
     if told is None:
         assert not reply.has_error()
     else:
+        assert reply.error.reason is not None
         assert reply.error.reason.startswith("ldp:refused:rehearsal: ")
         assert told in reply.error.reason
         assert site.entries() == []
-
-
-def test_a_rehearsal_without_a_training_is_refused(tmp_path: Path) -> None:
-    site = Site(tmp_path)
-    app = ClientApp(
-        mods=[LdpMod(train=DPSGDRelease(), rehearsal=Rehearsal(train=without_training))]
-    )
-    app.train()(site.train)
-    reply = app(message(RecordDict({"arrays": record(MODEL)})), site.context)
-    assert "gave no private training" in reply.error.reason
