@@ -14,7 +14,7 @@ pytest.importorskip("scipy")
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.privacy import Unit
-from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY, REFUSED_REPEAT
+from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY
 from tests.unit.training.gated import ROWS, Site, weights
 
 PAGE = (Path(__file__).parents[3] / "docs" / "dpo.md").read_text(encoding="utf-8")
@@ -70,25 +70,20 @@ def test_the_files_beside_the_ledger_are_those_of_the_page_and_name_no_patient(s
             assert not any(name.encode() in content for name in WARD)
 
 
+def without(site: Site, rows: slice, examples: int) -> Site:
+    """Return the site with these rows alone."""
+    left = {"groups": site.arguments["groups"][rows], "max_rows": 2, "data": ROWS[rows]}
+    return Site(site.folder, example="patient", examples=examples, arguments=left)
+
+
 def test_a_patient_who_is_removed_in_the_middle_of_a_plan_costs_the_others_nothing(
     site: Site,
 ) -> None:
     weights(site.ask("m-1"))
     charged = spent(site.folder)
-    rest = {"groups": site.arguments["groups"][2:], "max_rows": 2, "data": ROWS[2:]}
-    left = Site(site.folder, example="patient", examples=4, arguments=rest)
-    weights(left.ask("m-2"))
+    weights(without(site, slice(2, None), 4).ask("m-2"))
     assert spent(site.folder) == charged
     assert not site.counts().get("failed")
-
-
-def test_a_kept_model_that_was_deleted_is_refused_and_no_other_round_is(site: Site) -> None:
-    first = weights(site.ask("m-1"))
-    assert (weights(site.ask("m-1")) == first).all()
-    for path in (site.folder / "ledger.sqlite.models").iterdir():
-        path.unlink()
-    assert site.ask("m-1").error.reason == REFUSED_REPEAT
-    weights(site.ask("m-2"))
 
 
 def test_without_its_ledger_and_with_nothing_allowed_a_site_refuses(site: Site) -> None:
@@ -106,7 +101,5 @@ def test_without_its_ledger_and_with_nothing_allowed_a_site_refuses(site: Site) 
 def test_the_number_of_patients_may_be_another_one_in_another_year(site: Site) -> None:
     weights(site.ask("m-1"))
     charged = spent(site.folder)
-    fewer = {"groups": site.arguments["groups"][:6], "max_rows": 2, "data": ROWS[:6]}
-    later = Site(site.folder, example="patient", examples=3, arguments=fewer)
-    weights(later.ask("m-2"))
+    weights(without(site, slice(6), 3).ask("m-2"))
     assert spent(site.folder) == 2 * charged

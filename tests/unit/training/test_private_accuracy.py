@@ -5,10 +5,14 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.fixtures import context
+from tests.unit.training.gated import raiser
 
 pytest.importorskip("torch")
 pytest.importorskip("scipy")
@@ -28,7 +32,6 @@ from flower_ldp.mechanisms import ExampleMean
 from flower_ldp.simulation import run_in_process
 from flower_ldp.training import private_accuracy
 from tests.fixtures import message, record, wait_for_counts
-from tests.unit.training.gated import Site
 
 POLICY = """
 data_id: ward
@@ -73,8 +76,7 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExampleMean, "noised", lambda self, total, rng: total)
 
 
-def raises(sent: Message, given: Context) -> Message:
-    raise OSError("no such file")
+raises = raiser(OSError("no such file"))
 
 
 def silent_app(sent: Message, given: Context) -> Message:
@@ -91,18 +93,17 @@ class Ward:
 
     run_id = 3
 
-    def __init__(self, folder: Path, data: Any = ROWS, **policy: str) -> None:
-        self.folder, self.data, self.arguments = folder, data, {}
-        text = POLICY.format(**{**DEPLOYED, **policy})
-        (folder / "policy.yaml").write_text(text)
+    def __init__(
+        self, folder: Path, data: Any = ROWS, arguments: dict[str, Any] | None = None, **policy: str
+    ) -> None:
+        self.folder, self.data, self.arguments = folder, data, arguments or {}
+        (folder / "policy.yaml").write_text(POLICY.format(**{**DEPLOYED, **policy}))
         Ledger.open(folder / "ledger.sqlite", create=True).close()
-        self.arguments: dict[str, Any] = {}
 
     def evaluate(self, sent: Message, given: Context) -> Message:
         settings = {"like": LIKE, **self.arguments}
-        return Message(
-            private_accuracy(given, nn.Linear(2, 2), self.data, **settings), reply_to=sent
-        )
+        found = private_accuracy(given, nn.Linear(2, 2), self.data, **settings)
+        return Message(found, reply_to=sent)
 
     def app(self, task: Callable[..., Message] | None = None) -> ClientApp:
         app = ClientApp(mods=[LdpMod(evaluate=AccuracyRelease(2.0))])
@@ -116,64 +117,57 @@ class Ward:
         return self.app(task)(sent, self.given())
 
     def given(self) -> Context:
-        found: Context = Site.context.fget(self)  # type: ignore[attr-defined]
-        found.run_id = self.run_id
-        return found
+        node = {"ldp-policy": str(self.folder / "policy.yaml")}
+        return replace(context(), run_id=self.run_id, node_config=node)
 
-    def charged(self) -> int:
+    def charged(self) -> list[str]:
         with Ledger.open(self.folder / "ledger.sqlite", read_only=True) as ledger:
             ledger.verify()
-            return len(list(ledger.entries()))
+            return [str(entry.events[0].cost) for entry in ledger.entries()]
 
-    def share(self, *given: Any) -> float:
+    def share(self, *given: Any, examples: int = 5) -> float:
         reply = self.ask(*given)
         assert not reply.has_error(), reply.error
         (metrics,) = reply.content.metric_records.values()
         assert set(metrics) == {"accuracy", "num-examples"}
-        assert metrics["num-examples"] == 5
+        assert metrics["num-examples"] == examples
         return float(metrics["accuracy"])  # type: ignore[arg-type]
 
 
+def spoiled(row: Any) -> dict[str, Any]:
+    return {"data": [*ROWS[:1], row, *ROWS[2:]]}
+
+
+def of_patients(groups: Any) -> dict[str, Any]:
+    return {"example": "patient", "arguments": {"groups": groups, "max_rows": 2}}
+
+
 @pytest.mark.usefixtures("silent")
-def test_right_predictions_are_counted_by_the_model_that_was_sent(tmp_path: Path) -> None:
-    assert Ward(tmp_path).share() == 0.8
+@pytest.mark.parametrize(
+    ("given", "share"),
+    [
+        ({}, 0.8),
+        ({"arguments": {"workers": 2}}, 0.8),
+        (spoiled((torch.zeros(3), 0)), 0.6),
+        (spoiled((torch.ones(2), "x")), 0.6),
+        (spoiled(None), 0.6),
+        (spoiled((torch.ones(2),)), 0.6),
+        (of_patients("abcde"), 0.8),
+        (of_patients(["a", "b", "", "d", "e"]), 0.6),  # who has lost all rows is wrong
+        (of_patients([0, 1, 2, 3, 3]), 3.5 / 5),  # a patient counts once
+    ],
+)
+def test_right_predictions_are_counted_by_the_model_that_was_sent(
+    tmp_path: Path, given: dict[str, Any], share: float
+) -> None:
+    assert Ward(tmp_path, **given).share() == pytest.approx(share)
 
 
 @pytest.mark.usefixtures("silent")
 def test_a_part_of_the_examples_is_divided_by_its_own_number(tmp_path: Path) -> None:
     """Four of the five are evaluated, three of them right: it is the owner who says four."""
     ward = Ward(tmp_path, ROWS[1:], counted=", examples: 4")
-    reply = ward.ask()
-    assert not reply.has_error(), reply.error
-    assert dict(reply.content.metric_records["metrics"]) == {"accuracy": 0.75, "num-examples": 4}
-
-
-@pytest.mark.usefixtures("silent")
-@pytest.mark.parametrize("bad", [(torch.zeros(3), 0), (torch.ones(2), "x"), None, (torch.ones(2),)])
-def test_a_row_that_fails_is_wrong_and_changes_nothing_else(tmp_path: Path, bad: Any) -> None:
-    assert Ward(tmp_path, [*ROWS[:1], bad, *ROWS[2:]]).share() == pytest.approx(0.6)
-
-
-@pytest.mark.usefixtures("silent")
-@pytest.mark.parametrize("groups", [[*"abcde"], ["a", "b", "", "d", "e"]])
-def test_who_has_lost_all_rows_is_wrong(tmp_path: Path, groups: Any) -> None:
-    ward = Ward(tmp_path, example="patient")
-    ward.arguments = {"groups": groups, "max_rows": 2}
-    assert ward.share() == pytest.approx(0.6 if "" in groups else 0.8)
-
-
-@pytest.mark.usefixtures("silent")
-def test_workers_count_the_same(tmp_path: Path) -> None:
-    ward = Ward(tmp_path)
-    ward.arguments = {"workers": 2}
-    assert ward.share() == 0.8
-
-
-@pytest.mark.usefixtures("silent")
-def test_a_patient_counts_once(tmp_path: Path) -> None:
-    ward = Ward(tmp_path, example="patient")
-    ward.arguments = {"groups": [0, 1, 2, 3, 3], "max_rows": 2}
-    assert ward.share() == pytest.approx(3.5 / 5)
+    assert ward.share(examples=4) == 0.75
 
 
 def test_each_evaluation_is_paid_for_and_given_again(tmp_path: Path) -> None:
@@ -181,13 +175,7 @@ def test_each_evaluation_is_paid_for_and_given_again(tmp_path: Path) -> None:
     assert ward.share() == ward.share()
     ward.share("m-2")
     assert ward.ask("m-3").error.reason == "ldp:refused:budget"
-    with Ledger.open(tmp_path / "ledger.sqlite", read_only=True) as ledger:
-        assert [str(entry.events[0].cost) for entry in ledger.entries()] == ["epsilon 2"] * 2
-
-
-@pytest.mark.usefixtures("silent")
-def test_an_app_that_does_not_count_leaves_what_tells_nothing(tmp_path: Path) -> None:
-    assert Ward(tmp_path).share("m-1", raises) == 0.5
+    assert ward.charged() == ["epsilon 2"] * 2
 
 
 @pytest.mark.usefixtures("silent")
@@ -201,7 +189,7 @@ def test_an_app_that_fails_as_a_whole_ends_the_evaluations_of_its_run(
     charged = ward.charged()
     for _ in range(2):
         assert ward.ask("m-3").error.reason == "ldp:refused:budget"
-    assert ward.charged() == charged == 2
+    assert ward.charged() == charged == ["epsilon 2"] * 2
     assert (ward.share("m-1"), ward.share("m-2")) == (before, 0.5)  # at no charge, as before
     ward.run_id = 99
     assert ward.share("m-3") == 0.8
@@ -218,7 +206,7 @@ def test_an_evaluation_that_is_underway_leaves_nothing_after_the_last(tmp_path: 
 
     assert ward.ask("m-1", overtaken).error.reason == "ldp:refused:budget"
     assert ward.ask("m-1").error.reason == "ldp:refused:repeat"
-    assert ward.charged() == 2
+    assert len(ward.charged()) == 2
 
 
 @pytest.mark.usefixtures("silent")
@@ -255,15 +243,14 @@ def test_scaling_and_evaluations_end_together(tmp_path: Path) -> None:
     assert private_means(given, [], **settings) == kept
     with pytest.raises(RefusalError, match="evaluations ended"):
         private_means(given, [[0.5]] * 5, **settings, name="other")
-    assert ward.charged() == 2
+    assert len(ward.charged()) == 2
 
 
 @pytest.mark.parametrize("task", [None, raises])
 def test_the_first_evaluation_of_patients_is_given_again(
     tmp_path: Path, task: Callable[..., Message] | None
 ) -> None:
-    ward = Ward(tmp_path, example="patient")
-    ward.arguments = {"groups": range(5)}
+    ward = Ward(tmp_path, **of_patients(range(5)))
     assert ward.share("m-1", task) == ward.share("m-1")
     found = ward.ask("m-2")
     assert found.has_error() is (task is raises)
@@ -271,8 +258,7 @@ def test_the_first_evaluation_of_patients_is_given_again(
 
 def test_patients_and_rows_share_no_account(tmp_path: Path) -> None:
     """What was paid per row bounds nothing per patient, and the other way round."""
-    patients = Ward(tmp_path, example="patient")
-    patients.arguments = {"groups": range(5)}
+    patients = Ward(tmp_path, **of_patients(range(5)))
     patients.share()
     patients.share("m-2")  # its own kind goes on
     rows = tmp_path / "rows"

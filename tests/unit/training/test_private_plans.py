@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.training.gated import raiser
+
 pytest.importorskip("torch")
 pytest.importorskip("scipy")
 
@@ -70,33 +72,25 @@ def open_site(tmp_path: Path) -> Site:
         ({"delta": 0.02}, "policy"),
         ({"delta": 0.2}, "policy"),
         ({"rounds": 10**6, "steps": 10**6}, "proposal"),
+        (None, "policy"),
     ],
 )
 def test_what_the_policy_does_not_allow_is_refused_without_computing(
-    open_site: Site, computed: list[TrainingPlan], changes: dict[str, Any], code: str
+    open_site: Site, computed: list[TrainingPlan], changes: dict[str, Any] | None, code: str
 ) -> None:
-    asked = {**proposed(), **{f"ldp-{name}": value for name, value in changes.items()}}
+    asked = {**proposed(), **{f"ldp-{name}": value for name, value in (changes or {}).items()}}
+    if changes is None:  # another plan than the owner's
+        open_site, asked = Site(open_site.folder), proposed(noise=2.2)
     assert open_site.ask(config=asked).error.reason == f"ldp:refused:{code}"
-    assert computed == []
-
-
-def test_another_plan_than_the_owners_is_refused_without_computing(
-    tmp_path: Path, computed: list[TrainingPlan]
-) -> None:
-    asked = proposed(noise=2.2)
-    assert Site(tmp_path).ask(config=asked).error.reason == "ldp:refused:policy"
     assert computed == []
 
 
 def test_what_the_budget_does_not_hold_is_refused_without_computing(
     open_site: Site, computed: list[TrainingPlan]
 ) -> None:
-    for name in ("a", "b"):
-        assert not open_site.ask(f"m-{name}", config=proposed(name=name)).has_error()
-    assert len(computed) == 2
-    refused = open_site.ask("m-c", config=proposed(name="c"))
-    assert refused.error.reason == "ldp:refused:budget"
-    assert len(computed) == 2
+    found = [open_site.ask(f"m-{n}", config=proposed(name=n)).has_error() for n in "abc"]
+    assert found == [False, False, True]
+    assert open_site.ask("m-c", config=proposed(name="c")).error.reason == "ldp:refused:budget"
     open_site.ask("m-d", config=proposed(name="a"))
     assert open_site.ask("m-e", config=proposed(name="a")).error.reason == "ldp:refused:budget"
     assert len(computed) == 2
@@ -113,24 +107,15 @@ def test_a_plan_that_is_paid_for_is_not_computed_again(
     assert len(computed) == 1
 
 
-def test_a_plan_that_was_found_wanting_is_not_computed_again(
+def test_of_a_run_few_wanting_plans_are_computed_and_each_once(
     open_site: Site, computed: list[TrainingPlan]
 ) -> None:
-    for message_id in ("m-1", "m-2"):
-        found = open_site.ask(message_id, config=proposed(noise=0.1)).error
-        assert found.reason == "ldp:refused:policy"
-    assert len(computed) == 1
-    assert open_site.entries() == []
-
-
-def test_of_a_run_few_wanting_plans_are_computed(
-    open_site: Site, computed: list[TrainingPlan]
-) -> None:
-    for number in range(MOST_WANTING + 3):
+    for number in (0, *range(MOST_WANTING + 3)):
         asked = proposed(noise=0.1 + number / 100)
-        found = open_site.ask(f"m-{number}", config=asked).error
+        found = open_site.ask(f"m-{len(computed)}-{number}", config=asked).error
         assert found.reason == "ldp:refused:policy"
-    assert len(computed) == MOST_WANTING
+        assert len(computed) == min(number + 1, MOST_WANTING)
+    assert open_site.entries() == []
 
 
 def test_runs_are_counted_by_themselves_and_few_are_remembered(
@@ -160,8 +145,7 @@ def test_a_plans_own_number_of_examples_is_charged_and_leaves(tmp_path: Path) ->
 # A plan that ended.
 
 
-def raising(sent: Message, given: Context) -> Message:
-    raise OSError("no such file")
+raising = raiser(OSError("no such file"))
 
 
 @pytest.fixture

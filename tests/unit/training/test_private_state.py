@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.training.gated import state_of, without_noise
+
 pytest.importorskip("torch")
 pytest.importorskip("scipy")
 
@@ -28,18 +30,11 @@ from tests.unit.training.gated import ROWS, Site, found_of, row_model, squares, 
 WORD = (torch.tensor(0), torch.zeros(1))
 
 
-@pytest.fixture(autouse=True)
-def _silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Add no noise, so that what is computed can be compared."""
-    monkeypatch.setattr(private, "noised_whole", lambda whole, unit, rng: whole.double() * unit)
+_silent = pytest.fixture(autouse=True)(without_noise)
 
 
 def parameters(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: p.detach().clone() for name, p in model.named_parameters()}
-
-
-def arrays(model: nn.Module) -> dict[str, Any]:
-    return {name: value.numpy().copy() for name, value in model.state_dict().items()}
 
 
 class Words(nn.Module):
@@ -56,7 +51,7 @@ class Words(nn.Module):
 
 def test_a_pass_that_changes_weights_changes_none_that_leave(tmp_path: Path) -> None:
     """Without this, the clip and the noise may be as small as the server likes."""
-    sent = arrays(Words())
+    sent = state_of(Words())
     sent["words.weight"][:] = 0.1
     sent["words.weight"][2] = 30.0
     found = []
@@ -160,7 +155,7 @@ def test_masks_do_not_follow_from_a_seed_of_the_apps(tmp_path: Path) -> None:
         arguments={"model": Dropping, "data": [row] * 8, "like": row},
         task=seeded,
     )
-    sent = arrays(Dropping())
+    sent = state_of(Dropping())
     replies = [site.ask(name, arrays=sent) for name in ("m-1", "m-2")]
     found = [reply.content.array_records["arrays"]["out.weight"].numpy() for reply in replies]
     assert len(afterwards) == 2
@@ -302,44 +297,36 @@ def test_models_that_are_refused(model: Callable[[], nn.Module], said: str) -> N
         row_model(model(), squares, [], (torch.zeros(2), torch.zeros(1)))
 
 
-def leak_gradients() -> None:
-    torch.set_grad_enabled(False)
+LEAKS: dict[str, Callable[[], object]] = {
+    "gradients": lambda: torch.set_grad_enabled(False),
+    "dtype": lambda: torch.set_default_dtype(torch.float64),
+    "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16).__enter__(),
+    "denormals": lambda: torch.set_flush_denormal(True),
+    "threads": lambda: torch.set_num_threads(2),
+}
 
 
-def leak_dtype() -> None:
-    torch.set_default_dtype(torch.float64)
+class Data(Sequence[Any]):
+    """Rows, one of which does something else when it is read."""
+
+    def __init__(self, read: Callable[[], object]) -> None:
+        self._read = read
+
+    def __len__(self) -> int:
+        return len(ROWS)
+
+    def __getitem__(self, index: Any) -> Any:
+        if index == 1:
+            self._read()
+            raise OSError("no such scan")
+        return ROWS[index]
 
 
-def leak_autocast() -> None:
-    torch.autocast("cpu", dtype=torch.bfloat16).__enter__()
-
-
-def leak_denormals() -> None:
-    torch.set_flush_denormal(True)
-
-
-def leak_threads() -> None:
-    torch.set_num_threads(2)
-
-
-@pytest.mark.parametrize(
-    "leak", [leak_gradients, leak_dtype, leak_autocast, leak_denormals, leak_threads]
-)
+@pytest.mark.parametrize("leak", LEAKS.values(), ids=LEAKS)
 def test_what_a_row_tells_torch_is_not_told_to_the_next(
-    tmp_path: Path, leak: Callable[[], None]
+    tmp_path: Path, leak: Callable[[], object]
 ) -> None:
     """Not even to the app, once its training is over."""
-
-    class Leaking(Sequence[Any]):
-        def __len__(self) -> int:
-            return len(ROWS)
-
-        def __getitem__(self, index: Any) -> Any:
-            if index == 1:
-                if leaks:
-                    leak()
-                raise OSError("no such scan")
-            return ROWS[index]
 
     def settings() -> tuple[Any, ...]:
         tiny = torch.tensor(1e-310, dtype=torch.float64) * 0.5
@@ -352,10 +339,10 @@ def test_what_a_row_tells_torch_is_not_told_to_the_next(
         )
 
     found, before = [], settings()
-    for leaks in (False, True):
-        folder = tmp_path / str(leaks)
+    for number, read in enumerate((lambda: None, leak)):
+        folder = tmp_path / str(number)
         folder.mkdir()
-        found.append(weights(Site(folder, arguments={"data": Leaking()}).ask()).tolist())
+        found.append(weights(Site(folder, arguments={"data": Data(read)}).ask()).tolist())
         assert settings() == before
     assert found[0] == found[1]
 
@@ -376,23 +363,6 @@ def test_workers_are_so_many(tmp_path: Path, workers: Any, caplog: Any) -> None:
     site = Site(tmp_path, mode="simulation", arguments={"workers": workers})
     assert site.ask().error.reason == "ldp:failed"
     assert "workers must be an integer in [1, 1024], got" in caplog.text
-
-
-def test_a_worker_that_dies_fails_the_training_as_a_whole(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Deadly(Sequence[Any]):
-        def __len__(self) -> int:
-            return len(ROWS)
-
-        def __getitem__(self, index: Any) -> Any:
-            if index == 1:
-                os._exit(1)
-            return ROWS[index]
-
-    site = Site(tmp_path, arguments={"workers": 2, "data": Deadly()})
-    assert not site.ask().has_error()
-    assert "the plan of private training ends" in caplog.text
 
 
 class Halving(nn.Linear):
@@ -432,3 +402,11 @@ class Labels(Sequence[str]):
 def test_a_group_that_cannot_be_read_is_none(error: BaseException) -> None:
     found = by_group(Labels(error), len(ROWS))
     assert [one.tolist() for one in found] == [[0], [1], [2], [4], [5], [6], [7]]
+
+
+def test_a_worker_that_dies_fails_the_training_as_a_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    site = Site(tmp_path, arguments={"workers": 2, "data": Data(lambda: os._exit(1))})
+    assert not site.ask().has_error()
+    assert "the plan of private training ends" in caplog.text
