@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Message
 
 from flower_ldp.accounting.ledger import Ledger
+from tests.fixtures import make_site
 
 pytest.importorskip("flwr.supernode.main", reason="this Flower has no such node")
 
@@ -23,12 +24,10 @@ from tests.unit.node.test_node_reports import KINDS, POLICY, asked, payload, raw
 KIND = KINDS["signds"]
 
 
-def linked(ledger: Path) -> None:
-    os.link(ledger, ledger.with_name("second"))
-
-
-def writable_by_all(ledger: Path) -> None:
-    ledger.chmod(0o666)
+def damaged(ledger: Path) -> None:
+    with ledger.open("r+b") as file:
+        file.seek(8_192)
+        file.write(bytes(range(256)) * 16)
 
 
 def set_back(ledger: Path) -> None:
@@ -36,34 +35,19 @@ def set_back(ledger: Path) -> None:
     shutil.copyfile(ledger.with_name("older"), ledger)
 
 
-def damaged(ledger: Path) -> None:
-    with ledger.open("r+b") as file:
-        file.seek(8_192)
-        file.write(bytes(range(256)) * 16)
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "linked": lambda ledger: os.link(ledger, ledger.with_name("second")),
+    "writable by all": lambda ledger: ledger.chmod(0o666),
+    "set back": set_back,
+    "damaged": damaged,
+    "cut off": lambda ledger: os.truncate(ledger, 4_096),
+    "gone": Path.unlink,
+}
 
 
-def cut_off(ledger: Path) -> None:
-    os.truncate(ledger, 4_096)
-
-
-def gone(ledger: Path) -> None:
-    ledger.unlink()
-
-
-def copied(ledger: Path) -> None:
-    """What a backup does. Closing the file drops the locks that this process has on it."""
-    shutil.copyfile(ledger, ledger.with_name("backup"))
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Context:
-    (tmp_path / "policy.yaml").write_text(POLICY)
-    Ledger.open(tmp_path / "ledger.sqlite", create=True).close()
-    return Context(3, 7, {"ldp-policy": str(tmp_path / "policy.yaml")}, RecordDict(), {})
-
-
-def answer(site: Context, ledger: Path, change: Callable[[Path], None], fails: bool) -> Message:
+def answer(folder: Path, change: Callable[[Path], object], fails: bool) -> Message:
     """Have the app of a second message change the file."""
+    site, ledger = make_site(folder, POLICY), folder / "ledger.sqlite"
     gate()(asked(KIND), site, raw_app(KIND))
     shutil.copyfile(ledger, ledger.with_name("older"))
 
@@ -79,12 +63,11 @@ def answer(site: Context, ledger: Path, change: Callable[[Path], None], fails: b
 
 
 @pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize("change", [linked, writable_by_all, set_back, damaged, cut_off, gone])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_ledger_that_would_be_refused_takes_no_report(
-    change: Callable[[Path], None], fails: bool, site: Context, tmp_path: Path
+    change: Callable[[Path], object], fails: bool, tmp_path: Path
 ) -> None:
-    found = answer(site, tmp_path / "ledger.sqlite", change, fails)
-    assert found.has_error()
+    found = answer(tmp_path, change, fails)
     assert found.error.reason == "ldp:failed"
     if change is set_back:  # and stays what was put there, with the failure that was counted
         with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
@@ -92,10 +75,9 @@ def test_a_ledger_that_would_be_refused_takes_no_report(
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_ledger_that_was_read_meanwhile_takes_the_report(
-    fails: bool, site: Context, tmp_path: Path
-) -> None:
-    found = answer(site, tmp_path / "ledger.sqlite", copied, fails)
+def test_a_ledger_that_was_read_meanwhile_takes_the_report(fails: bool, tmp_path: Path) -> None:
+    """As a backup does. Closing the file drops the locks that this process has on it."""
+    found = answer(tmp_path, lambda file: shutil.copyfile(file, file.with_name("backup")), fails)
     assert len(payload(found)) == KIND.length
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         assert ledger.verify().sealed == 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from flower_ldp.clients.scaling import _part
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import ExampleCounts, ExampleMean
 from flower_ldp.privacy import as_fraction
-from tests.fixtures import context
+from tests.fixtures import context, make_site
 
 POLICY = """
 data_id: ward
@@ -43,12 +45,10 @@ def silent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def owner(folder: Path, example: str = "row") -> Context:
-    (folder / "policy.yaml").write_text(POLICY.format(example=example))
-    if not (folder / "ledger.sqlite").exists():
-        Ledger.open(folder / "ledger.sqlite", create=True).close()
-    found = context()
-    found.node_config["ldp-policy"] = str(folder / "policy.yaml")
-    return found
+    text = POLICY.format(example=example)
+    if (folder / "ledger.sqlite").exists():
+        return replace(context(), node_config={"ldp-policy": str(folder / "policy.yaml")})
+    return make_site(folder, text)
 
 
 def costs(folder: Path) -> list[str]:
@@ -57,55 +57,47 @@ def costs(folder: Path) -> list[str]:
         return [str(event.cost) for entry in ledger.entries() for event in entry.events]
 
 
-@pytest.mark.usefixtures("silent")
-def test_means_are_those_of_the_columns(tmp_path: Path) -> None:
-    found = private_means(owner(tmp_path), ROWS, **BOUNDS)
-    assert found == pytest.approx([2.0, 50.0], abs=0.1)
+class Rows:
+    """Gives each row in the same array, fails for some, or for their number."""
 
-
-class OneBuffer:
-    """Gives each row in the same array."""
-
-    def __init__(self) -> None:
-        self.buffer = np.zeros(2)
+    def __init__(self, failing: int = -1, error: BaseException | None = None) -> None:
+        self.buffer, self.failing, self.error = np.zeros(2), failing, error
 
     def __len__(self) -> int:
+        if self.error is not None:
+            raise self.error
         return len(ROWS)
 
     def __getitem__(self, index: int) -> Any:
+        if index == self.failing:
+            raise OSError("no such scan")
         self.buffer[:] = ROWS[index]
         return self.buffer
 
 
+LOST = Rows(error=OSError("no such table"))
+
+
 @pytest.mark.usefixtures("silent")
-def test_rows_that_come_in_one_buffer_are_rows_of_their_own(tmp_path: Path) -> None:
-    found = private_means(owner(tmp_path), OneBuffer(), **BOUNDS)
-    assert found == pytest.approx([2.0, 50.0], abs=0.1)
+@pytest.mark.parametrize(
+    ("rows", "means"),
+    [
+        (ROWS, [2.0, 50.0]),
+        (Rows(), [2.0, 50.0]),
+        (Rows(failing=2), [1.25, 30.0]),  # a row that fails counts as the lower bounds
+        ([[1.0, 40.0, 7.0], *ROWS[1:]], [1.75, 40.0]),
+    ],
+)
+def test_means_are_those_of_the_columns(tmp_path: Path, rows: Any, means: list[float]) -> None:
+    assert private_means(owner(tmp_path), rows, **BOUNDS) == pytest.approx(means, abs=0.1)
 
 
 @pytest.mark.usefixtures("silent")
 def test_means_are_over_the_number_of_examples_that_the_owner_gives_them(tmp_path: Path) -> None:
-    given = owner(tmp_path)
-    policy = tmp_path / "policy.yaml"
-    own = "example_mean: {epsilon: 1.0, unit: example, examples: 2}"
-    text = policy.read_text().replace("example_mean: {epsilon: 1.0, unit: example}", own)
-    policy.write_text(text)
+    given, policy = owner(tmp_path), tmp_path / "policy.yaml"
+    allowed = "example_mean: {epsilon: 1.0, unit: example"
+    policy.write_text(policy.read_text().replace(allowed, allowed + ", examples: 2"))
     assert private_means(given, ROWS[:2], **BOUNDS) == pytest.approx([1.5, 50.0], abs=0.1)
-
-
-@pytest.mark.usefixtures("silent")
-def test_a_row_that_fails_counts_as_the_lower_bounds(tmp_path: Path) -> None:
-    class Rows:
-        def __len__(self) -> int:
-            return 4
-
-        def __getitem__(self, index: int) -> Any:
-            if index == 2:
-                raise OSError("no such scan")
-            return ROWS[index] if index else [1.0, 40.0, 7.0]
-
-    found = private_means(owner(tmp_path), Rows(), **BOUNDS)
-    assert found == pytest.approx([1.0, 20.0], abs=0.1)
 
 
 @pytest.mark.usefixtures("silent")
@@ -121,23 +113,26 @@ def test_a_patient_counts_once(tmp_path: Path) -> None:
     assert shares.tolist() == [[2.5, 70.0], [4.0, 100.0]]
 
 
-def test_the_first_numbers_of_patients_are_the_same_ever_after(tmp_path: Path) -> None:
-    given = owner(tmp_path, "patient")
-    first = private_means(given, ROWS, **BOUNDS, groups="abca")
-    assert private_means(given, ROWS, **BOUNDS, groups="abca").tolist() == first.tolist()
+@pytest.mark.parametrize("groups", [None, "abca"])
+def test_numbers_are_paid_for_once_and_the_same_ever_after(
+    tmp_path: Path, groups: str | None
+) -> None:
+    given = {**BOUNDS, "groups": groups}
+    site = owner(tmp_path, "patient" if groups else "row")
+    first = private_means(site, ROWS, **given)
+    again = replace(site, run_id=99)
+    assert private_means(again, [[0.0, 0.0]] * 4, **given).tolist() == first.tolist()
     assert costs(tmp_path) == ["epsilon 1"]
+    refused("repeat", private_means, again, ROWS, **{**given, "upper": [5.0, 100.0]})
+    refused("policy", private_means, again, ROWS, **{**given, "epsilon": 1.5}, name="other")
+    assert private_means(again, ROWS, **given, name="other").tolist() != first.tolist()
+    refused("budget", private_means, again, ROWS, **given, name="third")
 
 
-def test_numbers_are_paid_for_once_and_the_same_ever_after(tmp_path: Path) -> None:
-    first = private_means(owner(tmp_path), ROWS, **BOUNDS)
-    again = owner(tmp_path)
-    again.run_id = 99
-    assert private_means(again, [[0.0, 0.0]] * 4, **BOUNDS).tolist() == first.tolist()
-    assert costs(tmp_path) == ["epsilon 1"]
-    assert private_means(again, ROWS, **BOUNDS, name="other").tolist() != first.tolist()
+def refused(code: str, draw: Callable[..., Any], *given: Any, **named: Any) -> None:
     with pytest.raises(RefusalError) as caught:
-        private_means(again, ROWS, **BOUNDS, name="third")
-    assert caught.value.code == "ldp:refused:budget"
+        draw(*given, **named)
+    assert caught.value.code == f"ldp:refused:{code}"
 
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.1, 0.15, 0.3, 1 / 3, 0.7, 1.0, 1.1, 3.3, 8.0, 30.0])
@@ -151,23 +146,6 @@ def test_the_columns_parts_add_up_to_no_more_than_what_is_charged(epsilon: float
         assert part * columns == pytest.approx(epsilon, rel=1e-13)
 
 
-@pytest.mark.parametrize("epsilon", [-0.1, 0.0, math.nan, math.inf, 1e7])
-def test_an_epsilon_outside_its_interval_charges_nothing(tmp_path: Path, epsilon: float) -> None:
-    with pytest.raises(ValueError, match="epsilon"):
-        private_means(owner(tmp_path), ROWS, **{**BOUNDS, "epsilon": epsilon})
-    assert costs(tmp_path) == []
-
-
-class Lost:
-    """Rows of which not even their number can be read."""
-
-    def __len__(self) -> int:
-        raise OSError("no such table")
-
-    def __getitem__(self, index: int) -> Any:
-        raise OSError("no such table")
-
-
 def quantiles(given: Context, rows: Any, name: str = "quantiles") -> Any:
     edges = [[0.0, 2.0, 4.0], [0.0, 50.0, 100.0]]
     return private_quantiles(given, rows, edges=edges, shares=(0.5,), epsilon=0.5, name=name)
@@ -177,21 +155,17 @@ def test_a_failure_of_the_whole_ends_the_scaling_of_its_run(tmp_path: Path) -> N
     given = owner(tmp_path)
     kept = quantiles(given, ROWS)
     with pytest.raises(OSError, match="no such table"):
-        quantiles(given, Lost(), "second")
+        quantiles(given, LOST, "second")
     charged = costs(tmp_path)
     assert charged == ["epsilon 0.5"] * 2
-    for draw in (quantiles, lambda *a: private_means(*a[:2], **BOUNDS, name=a[2])):
-        with pytest.raises(RefusalError) as caught:
-            draw(given, ROWS, "third")
-        assert caught.value.code == "ldp:refused:budget"
-    assert quantiles(given, Lost()).tolist() == kept.tolist()  # drawn before: at no charge
-    for run in (given.run_id, 99):
-        given.run_id = run
-        with pytest.raises(RefusalError) as caught:
-            quantiles(given, ROWS, "second")
-        assert caught.value.code == "ldp:refused:repeat"
+    refused("budget", quantiles, given, ROWS, "third")
+    refused("budget", private_means, given, ROWS, **BOUNDS, name="third")
+    assert quantiles(given, LOST).tolist() == kept.tolist()  # drawn before: at no charge
+    other = replace(given, run_id=99)
+    for run in (given, other):
+        refused("repeat", quantiles, run, ROWS, "second")
     assert costs(tmp_path) == charged
-    assert quantiles(given, ROWS, "third").shape == (1, 2)  # another run
+    assert quantiles(other, ROWS, "third").shape == (1, 2)
 
 
 @pytest.mark.parametrize("error", [MemoryError, SystemExit, RuntimeError])
@@ -205,60 +179,38 @@ def test_groups_that_raise_are_a_failure_of_the_whole(
     given = owner(tmp_path, "patient")
     with pytest.raises(error):
         private_means(given, ROWS, **BOUNDS, groups=Groups())
-    with pytest.raises(RefusalError) as caught:
-        private_means(given, ROWS, **BOUNDS, groups="abcd", name="other")
-    assert caught.value.code == "ldp:refused:budget"
+    refused("budget", private_means, given, ROWS, **BOUNDS, groups="abcd", name="other")
     assert costs(tmp_path) == ["epsilon 1"]
 
 
 def test_a_killed_process_uses_up_the_name_alone(tmp_path: Path) -> None:
-    class Killed(Lost):
-        def __len__(self) -> int:
-            raise KeyboardInterrupt
-
     given = owner(tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        private_means(given, Killed(), **BOUNDS)
-    with pytest.raises(RefusalError) as caught:
-        private_means(given, ROWS, **BOUNDS)
-    assert caught.value.code == "ldp:refused:repeat"
+        private_means(given, Rows(error=KeyboardInterrupt()), **BOUNDS)
+    refused("repeat", private_means, given, ROWS, **BOUNDS)
     assert private_means(given, ROWS, **BOUNDS, name="other").shape == (2,)
 
 
-def test_a_name_with_other_parameters_is_refused(tmp_path: Path) -> None:
-    private_means(owner(tmp_path), ROWS, **BOUNDS)
-    with pytest.raises(RefusalError) as caught:
-        private_means(owner(tmp_path), ROWS, **{**BOUNDS, "upper": [5.0, 100.0]})
-    assert caught.value.code == "ldp:refused:repeat"
+SHARES = {"draw": private_quantiles, "edges": [[0.0, 1.0]], "epsilon": 0.5}
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "text"),
     [
-        {"lower": [0.0]},
-        {"lower": [9.0, 0.0]},
-        {"epsilon": 0.0},
-        {"name": ""},
-        {"groups": [1, 2, 3, 4]},
+        ({"lower": [0.0]}, "must"),
+        ({"lower": [9.0, 0.0]}, "must"),
+        ({"name": ""}, "must"),
+        ({"groups": [1, 2, 3, 4]}, "given"),
+        *(({"epsilon": epsilon}, "epsilon") for epsilon in (-0.1, 0.0, math.nan, math.inf, 1e7)),
+        *(({**SHARES, "shares": shares}, "share") for shares in ((), (2.0,), (0.5, -0.1))),
     ],
 )
-def test_what_is_wrong_costs_nothing(tmp_path: Path, changes: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"must|given"):
-        private_means(owner(tmp_path), ROWS, **{**BOUNDS, **changes})
+def test_what_is_wrong_costs_nothing(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
+    given = changes if "shares" in changes else {"draw": private_means, **BOUNDS, **changes}
+    draw = given["draw"]
+    with pytest.raises(ValueError, match=text):
+        draw(owner(tmp_path), ROWS, **{name: given[name] for name in given if name != "draw"})
     assert costs(tmp_path) == []
-
-
-@pytest.mark.parametrize("shares", [(), (2.0,), (0.5, -0.1)])
-def test_shares_that_are_none_cost_nothing(tmp_path: Path, shares: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="share"):
-        private_quantiles(owner(tmp_path), ROWS, edges=[[0.0, 1.0]], shares=shares, epsilon=0.5)
-    assert costs(tmp_path) == []
-
-
-def test_what_the_policy_does_not_allow_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RefusalError) as caught:
-        private_means(owner(tmp_path), ROWS, **{**BOUNDS, "epsilon": 1.5})
-    assert caught.value.code == "ldp:refused:policy"
 
 
 def test_the_noise_is_as_wide_as_the_mechanism_says(tmp_path: Path) -> None:

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, RecordDict
 
 from flower_ldp.clients import RELEASES, CodewordRelease, GaussianRelease, SignDSRelease
 from flower_ldp.errors import WireError
 from flower_ldp.mechanisms import Codeword, Gaussian, RandomSource, SignDS
 from flower_ldp.mechanisms.inputs import noted
-from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
+from flower_ldp.wire.proposal import UpdateProposal
 from tests.fixtures import record, signds_proposal
+from tests.unit.clients.world import asking
 
 KINDS: Mapping[str, tuple[type[Any], Mapping[str, Any]]] = {
     "signds": (SignDSRelease, signds_proposal(SignDS(8.0, 0.25, dim_out=4)).to_fields()),
@@ -26,8 +27,8 @@ HEAD = np.zeros(20, dtype=np.float32)
 TRAINED = np.arange(20, dtype=np.float32)
 
 
-def proposed(fields: Mapping[str, Any], model: Mapping[str, Any], **part: Any) -> RecordDict:
-    return RecordDict({"arrays": record(model), PROPOSAL_KEY: ConfigRecord({**fields, **part})})
+def replied(**arrays: Any) -> RecordDict:
+    return RecordDict({"a": record(arrays)})
 
 
 def is_neutral(opened: Any, reply: RecordDict) -> bool:
@@ -54,27 +55,12 @@ def test_its_arrays_alone_are_a_report_whether_or_not_the_proposal_names_them(
 ) -> None:
     """Where the app's patterns match all there is to train, a proposal about all is about these."""
     part = {"trainable": ["head.w"]} if named else {}
-    content = proposed(fields, {**beside, "head.w": HEAD}, **part)
+    content = asking({**fields, **part}, {**beside, "head.w": HEAD})
     opened = release(trainable="head.*").open(content)
-    assert not is_neutral(opened, RecordDict({"a": record({"head.w": TRAINED})}))
-    assert not is_neutral(opened, RecordDict({"a": record({**beside, "head.w": TRAINED})}))
-    assert is_neutral(opened, RecordDict({"a": record({"head": TRAINED})}))
-    assert is_neutral(opened, RecordDict({"a": record({"head.w": TRAINED[:9]})}))
-
-
-def test_the_ledger_is_told_the_proposal_as_it_is() -> None:
-    release, fields = KINDS["codeword"]
-    content = proposed(fields, {"head.w": HEAD, "head.n": np.array(3)})
-    assert release(trainable="*").open(content).parameters == release().open(content).parameters
-
-
-def test_without_a_part_all_arrays_come_back() -> None:
-    release, fields = KINDS["codeword"]
-    opened = release().open(proposed(fields, {"head.w": HEAD, "head.n": np.array(3)}))
-    assert is_neutral(opened, RecordDict({"a": record({"head.w": TRAINED})}))
-    whole = {"head.w": TRAINED, "head.n": np.array(4)}
-    assert not is_neutral(opened, RecordDict({"a": record(whole)}))
-    assert is_neutral(opened, RecordDict({"a": record({**whole, "more": TRAINED})}))
+    assert not is_neutral(opened, replied(**{"head.w": TRAINED}))
+    assert not is_neutral(opened, replied(**beside, **{"head.w": TRAINED}))
+    assert is_neutral(opened, replied(head=TRAINED))
+    assert is_neutral(opened, replied(**{"head.w": TRAINED[:9]}))
 
 
 @EVERY_KIND
@@ -92,18 +78,11 @@ def test_other_arrays_of_a_reply_are_not_even_opened(
     release: type[Any], fields: Mapping[str, Any], beside: Mapping[str, Array]
 ) -> None:
     model = {"trunk": np.zeros(30, dtype=np.float32), "head": HEAD}
-    opened = release().open(proposed(fields, model, trainable=["head"]))
+    opened = release().open(asking({**fields, "trainable": ["head"]}, model))
     reply = RecordDict({"a": ArrayRecord({**beside, "head": Array(TRAINED)})})
     assert not is_neutral(opened, reply)
     spoiled = Array("object", (1,), "numpy.ndarray", b"garbage")
     assert is_neutral(opened, RecordDict({"a": ArrayRecord({"head": spoiled})}))
-
-
-def test_of_two_records_with_arrays_none_is_the_model() -> None:
-    release, fields = KINDS["codeword"]
-    opened = release().open(proposed(fields, {"head": HEAD}, trainable=["head"]))
-    both = {"a": record({"head": TRAINED}), "statistics": record({"mean": TRAINED})}
-    assert is_neutral(opened, RecordDict({**both}))
 
 
 @EVERY_KIND
@@ -111,10 +90,19 @@ def test_the_nodes_own_releases_know_no_apps_part(
     release: type[Any], fields: Mapping[str, Any]
 ) -> None:
     """As the page of the guarded node says: a site that means a part has a gate of its own."""
-    content = proposed(fields, {"trunk": HEAD, "head": HEAD}, trainable=["trunk"])
-    assert (
-        RELEASES["train"].open(content).complaint(RecordDict({"a": record({"trunk": TRAINED})}))
-        is None
-    )
+    content = asking({**fields, "trainable": ["trunk"]}, {"trunk": HEAD, "head": HEAD})
+    assert RELEASES["train"].open(content).complaint(replied(trunk=TRAINED)) is None
     with pytest.raises(WireError, match="trainable"):
         release(trainable="head").open(content)
+
+
+def test_without_a_part_all_arrays_come_back_and_the_ledger_is_told_the_proposal_as_it_is() -> None:
+    release, fields = KINDS["codeword"]
+    content = asking(fields, {"w": HEAD, "n": np.array(3)})
+    opened, whole = release().open(content), {"w": TRAINED, "n": np.array(4)}
+    assert release(trainable="*").open(content).parameters == opened.parameters
+    assert not is_neutral(opened, replied(**whole))
+    for wrong in (replied(w=TRAINED), replied(**whole, more=TRAINED)):
+        assert is_neutral(opened, wrong)
+    both = RecordDict({"a": record({"w": TRAINED}), "statistics": record({"mean": TRAINED})})
+    assert is_neutral(release(trainable="w").open(content), both)
