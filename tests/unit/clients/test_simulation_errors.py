@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.fixtures import make_site, payload
+from tests.unit.clients.world import App, replying
+
 pytest.importorskip("torch")
 
-from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.app import MetricRecord, RecordDict
 
-from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients.split_embedding import OpenEmbedding
 from flower_ldp.mechanisms import (
     BottomModelClaim,
@@ -24,40 +26,16 @@ from flower_ldp.mechanisms import (
 from flower_ldp.split import TorchParty
 from flower_ldp.wire.embedding import FORWARD, EmbeddingMechanism, EmbeddingProposal, TableTerms
 from tests.fixtures import record
-from tests.long.test_one_form import App, counts, gate
-from tests.unit.node.test_node_reports import KINDS, POLICY, Kind, asked, payload, raw_app
+from tests.long.test_one_form import counts, gate
+from tests.unit.node.test_node_reports import KINDS, POLICY, Kind, asked, raw_app
 from tests.unit.split.test_split_failures import World, forward
 
 Change = Callable[[np.ndarray], np.ndarray]
 
 
-@pytest.fixture
-def site(tmp_path: Path) -> Context:
-    """Return the context of a client with a simulation's policy."""
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(POLICY.replace("deployment", "simulation"))
-    return Context(3, 7, {"ldp-policy": str(policy)}, RecordDict(), {})
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> World:
-    found = World(tmp_path)
-    found.owner.permit.is_simulation = True
-    return found
-
-
-def replying(kind: Kind, change: Change, **metrics: float) -> App:
+def answering(kind: Kind, change: Change, loss: float = 1.0) -> App:
     arrays = {name: change(array.copy()) for name, array in kind.raw.items()}
-    told = MetricRecord({"loss": 1.0, **metrics})
-
-    def app(one: Message, _: Context) -> Message:
-        return Message(RecordDict({"a": record(arrays), "m": told}), reply_to=one)
-
-    return app
-
-
-def nothing(one: Message, _: Context) -> Message:
-    return Message(RecordDict(), reply_to=one)
+    return replying(RecordDict({"a": record(arrays), "m": MetricRecord({"loss": loss})}))
 
 
 def with_nan(array: np.ndarray) -> np.ndarray:
@@ -70,83 +48,74 @@ def turned(array: np.ndarray) -> np.ndarray:
     return np.asarray(array.T)
 
 
-def without_rows(array: np.ndarray) -> np.ndarray:
-    return array[:0]
+def whole(array: np.ndarray) -> np.ndarray:
+    return array
 
 
+#: What is changed of the arrays, a metric, and the words that say so.
 UPDATE = {
-    "nothing": (lambda kind: nothing, ["expected one ArrayRecord, found 0"]),
-    "nan": (lambda kind: replying(kind, with_nan), ["'w'", "(20, 30)", "2 NaN", "1 infinite"]),
-    "shape": (lambda kind: replying(kind, turned), ["'w'", "(20, 30)", "(30, 20)"]),
+    "nan": (with_nan, 1.0, ["'w'", "(20, 30)", "2 NaN", "1 infinite"]),
+    "shape": (turned, 1.0, ["'w'", "(20, 30)", "(30, 20)"]),
 }
+OFF = "2 of 3 rows are off the simplex"
 ROWS = {
-    "nothing": (lambda kind: nothing, ["expected one array", "found none"]),
-    "nan": (
-        lambda kind: replying(kind, with_nan),
-        ["'p'", "(3, 4)", "2 of 3 rows are off the simplex", "2 NaN", "1 infinite"],
-    ),
-    "shape": (lambda kind: replying(kind, turned), ["'p'", "(n, 4)", "(4, 3)"]),
-    "empty": (lambda kind: replying(kind, without_rows), ["'p'", "(n, 4)", "(0, 4)"]),
-    "metric": (
-        lambda kind: replying(kind, lambda array: array, loss=float("nan")),
-        ["metrics", "'loss'"],
-    ),
+    "nan": (with_nan, 1.0, ["'p'", "(3, 4)", OFF, "2 NaN", "1 infinite"]),
+    "shape": (turned, 1.0, ["'p'", "(n, 4)", "(4, 3)"]),
+    "empty": (lambda array: array[:0], 1.0, ["'p'", "(n, 4)", "(0, 4)"]),
+    "metric": (whole, float("nan"), ["metrics", "'loss'"]),
 }
+NOTHING = replying(RecordDict())
 CASES = [
-    pytest.param(kind, app, words, id=f"{name}-{failure}")
+    pytest.param(kind, answering(kind, change, loss), words, id=f"{name}-{failure}")
     for name, kind in KINDS.items()
-    for failure, (app, words) in (UPDATE if kind.type == "train" else ROWS).items()
+    for failure, (change, loss, words) in (UPDATE if kind.type == "train" else ROWS).items()
+] + [
+    pytest.param(KINDS["signds"], NOTHING, ["expected one ArrayRecord, found 0"], id="no model"),
+    pytest.param(KINDS["laplace"], NOTHING, ["expected one array", "found none"], id="no rows"),
 ]
 
 
+SIMULATION = POLICY.replace("deployment", "simulation")
+
+
 @pytest.mark.parametrize(("kind", "app", "words"), CASES)
-def test_a_reply_that_cannot_be_read_is_an_error_that_says_why(
-    kind: Kind,
-    app: Callable[[Kind], App],
-    words: list[str],
-    site: Context,
-    caplog: pytest.LogCaptureFixture,
+def test_a_reply_that_cannot_be_read_is_an_error_that_says_why_in_a_simulation_alone(
+    kind: Kind, app: App, words: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    site = make_site(tmp_path, SIMULATION)
     with caplog.at_level(logging.ERROR, logger="flower_ldp"):
-        found = gate()(asked(kind), site, app(kind))
-    assert found.has_error()
-    assert found.error.reason == "ldp:failed"
+        assert gate()(asked(kind), site, app).error.reason == "ldp:failed"
     (line,) = caplog.messages
     assert line.startswith("simulation: no report leaves, the app failed")
     assert "Traceback" not in line  # the sentence says all
     assert [word for word in words if word not in line] == []
-
-
-@pytest.mark.parametrize(("kind", "app", "words"), CASES)
-def test_in_a_deployment_the_same_reply_leaves_a_report(
-    kind: Kind, app: Callable[[Kind], App], words: list[str], site: Context, tmp_path: Path
-) -> None:
-    (tmp_path / "policy.yaml").write_text(POLICY)
-    Ledger.open(tmp_path / "ledger.sqlite", create=True).close()
-    assert len(payload(gate()(asked(kind), site, app(kind)))) == kind.length
-    assert counts(tmp_path) == {"failed": 1}
+    deployed = tmp_path / "deployed"
+    deployed.mkdir()
+    assert len(payload(gate()(asked(kind), make_site(deployed, POLICY), app))) == kind.length
+    assert counts(deployed) == {"failed": 1}
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_reply_that_can_be_read_leaves_a_report_and_no_word(
-    name: str, site: Context, caplog: pytest.LogCaptureFixture
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kind = KINDS[name]
+    kind, site = KINDS[name], make_site(tmp_path, SIMULATION)
     with caplog.at_level(logging.WARNING, logger="flower_ldp"):
         assert len(payload(gate()(asked(kind), site, raw_app(kind)))) == kind.length
     assert not caplog.messages
-
-
-@pytest.mark.parametrize("name", ["laplace", "codebook"])
-def test_fewer_rows_than_asked_for_are_no_failure_of_the_app(name: str, site: Context) -> None:
-    kind = KINDS[name]
-    found = gate()(asked(kind), site, replying(kind, lambda rows: rows[:1]))
-    assert len(payload(found)) == kind.length
+    if kind.type == "evaluate":  # fewer rows than asked for are no failure of the app
+        fewer = asked(kind)
+        fewer.metadata.__dict__["_message_id"] = "m-2"
+        assert (
+            len(payload(gate()(fewer, site, answering(kind, lambda rows: rows[:1])))) == kind.length
+        )
 
 
 def test_a_bottom_that_gives_nan_is_loud_in_a_simulation_alone(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    world = World(tmp_path)
+    world.owner.permit.is_simulation = True
     embed, asked = TorchParty.embed, list[str]()
 
     def nan_in_two(self: TorchParty, table: str, rows: Any) -> Any:
@@ -158,10 +127,8 @@ def test_a_bottom_that_gives_nan_is_loud_in_a_simulation_alone(
     with caplog.at_level(logging.ERROR, logger="flower_ldp"):
         reply = world.ask(FORWARD, forward(""))
     assert reply.error.reason == "ldp:failed"
-    assert "'embedding'" in caplog.text
-    assert "(250, 32)" in caplog.text
-    assert "2 of 250 records" in caplog.text
-    assert "64 NaN" in caplog.text
+    words = ("'embedding'", "(250, 32)", "2 of 250 records", "64 NaN")
+    assert [word for word in words if word not in caplog.text] == []
     world.owner.permit.is_simulation = False
     assert len(world.forward().content)
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message
+from flwr.app import Message
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 
 from flower_ldp.clients import legacy_client_mod
 from flower_ldp.mechanisms import SignDS
-from flower_ldp.refusals import REFUSED_MESSAGE
 from flower_ldp.simulation import load_folder, run_in_process
 from flower_ldp.strategies import RunStopped, SignDSStrategy
-from tests.fixtures import context, message
 from tests.unit.combines.world import (
-    MODEL,
     Arrays,
     app_of,
+    first_error,
     gate,
     has_moved,
     one_step,
@@ -120,10 +117,6 @@ def test_jax() -> None:
     assert has_moved(run(SignDSStrategy(SignDS(8.0)), app_of(train, [gate()])))
 
 
-def is_ours(line: logging.LogRecord) -> bool:
-    return line.name == "flower_ldp" and line.levelno == logging.ERROR
-
-
 class Quickstart(NumPyClient):
     """A client as Flower's old quickstart wrote it."""
 
@@ -132,10 +125,7 @@ class Quickstart(NumPyClient):
 
 
 def old_app(*behind: Any) -> ClientApp:
-    def client_fn(_: Context) -> Any:
-        return Quickstart().to_client()
-
-    return ClientApp(client_fn=client_fn, mods=[gate(), *behind])
+    return ClientApp(client_fn=lambda _: Quickstart().to_client(), mods=[gate(), *behind])
 
 
 def test_numpy_client_with_the_mod_for_it() -> None:
@@ -145,8 +135,7 @@ def test_numpy_client_with_the_mod_for_it() -> None:
 def test_numpy_client_without_the_mod_is_told_in_words(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(RunStopped, match="ldp:failed 3 times"):
         run(SignDSStrategy(SignDS(8.0)), old_app())
-    (said, *_) = [one.getMessage() for one in caplog.records if is_ours(one)]
-    assert "needs legacy_client_mod of flower_ldp.clients behind LdpMod" in said
+    assert "needs legacy_client_mod of flower_ldp.clients behind LdpMod" in first_error(caplog)
 
 
 def trees() -> Arrays:
@@ -164,17 +153,3 @@ def test_trees_are_refused_by_the_strategy_before_anybody_is_asked() -> None:
     with pytest.raises(ValueError, match=r"'0': 'uint8'.*trees \(XGBoost\) have none: train a"):
         run(SignDSStrategy(SignDS(8.0)), app_of(one_step, [gate()], called), trees())
     assert called == []
-
-
-def test_an_app_for_horizontal_training_refuses_messages_of_vertical() -> None:
-    sent = message(app_of_nothing(), kind="train.forward")
-    answer = gate()(sent, context(), lambda *_: sent)
-    assert answer.error.reason == REFUSED_MESSAGE
-
-
-def app_of_nothing() -> Any:
-    from flwr.app import RecordDict
-
-    from tests.fixtures import record
-
-    return RecordDict({"arrays": record(MODEL)})

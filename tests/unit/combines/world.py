@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import Mod
@@ -91,3 +93,9 @@ def told(heading: str) -> dict[str, str]:
     section = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
     rows = re.findall(r"^\| (.+?) \| \*\*(.+?)\*\*", section, flags=re.MULTILINE)
     return {name: verdict for names, verdict in rows for name in re.findall(r"`(.+?)`", names)}
+
+
+def first_error(caplog: pytest.LogCaptureFixture) -> str:
+    """Return what the package's first error says."""
+    errors = [one for one in caplog.records if one.levelno == logging.ERROR]
+    return next(one.getMessage() for one in errors if one.name == "flower_ldp")
