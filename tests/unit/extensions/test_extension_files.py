@@ -52,42 +52,21 @@ def test_what_the_installer_and_python_add_is_not(tmp_path: Path) -> None:
     assert read(installed) == before
 
 
-def _link(site: Path) -> None:
-    (site / "elsewhere.py").write_text("")
-    (site / "one_bit" / "__init__.py").unlink()
-    (site / "one_bit" / "__init__.py").symlink_to(site / "elsewhere.py")
+def _link(name: str, to: str) -> Callable[[Path], None]:
+    def link(site: Path) -> None:
+        path, target = site / name, site / to
+        path.parent.mkdir(exist_ok=True)
+        if path.exists():
+            path.rename(target)
+        elif not target.exists():
+            target.mkdir()
+        path.symlink_to(target)
+
+    return link
 
 
-def _linked_folder(site: Path) -> None:
-    (site / "one_bit").rename(site / "real")
-    (site / "one_bit").symlink_to(site / "real")
-
-
-def _unlisted_link(site: Path) -> None:
-    (site / "real").mkdir()
-    (site / "one_bit" / "more").symlink_to(site / "real")
-
-
-def _link_among_compiled_files(site: Path) -> None:
-    (site / "one_bit" / "__pycache__").mkdir()
-    (site / "one_bit" / "__pycache__" / "more.pyc").symlink_to(site)
-
-
-def _editable(site: Path) -> None:
-    note = '{"url": "file:///here", "dir_info": {"editable": true}}'
-    (site / INFORMATION / "direct_url.json").write_text(note)
-
-
-def _twice(site: Path) -> None:
-    (site / "One.Bit-0.1.0.dist-info").mkdir()
-
-
-def _old_link(site: Path) -> None:
-    (site / "one-bit.egg-link").write_text("/somewhere/else\n.")
-
-
-def _egg(site: Path) -> None:
-    (site / INFORMATION).rename(site / "one_bit-0.1.0.egg-info")
+def _file(name: str, text: str = "") -> Callable[[Path], object]:
+    return lambda site: (site / name).write_text(text)
 
 
 def _row(name: str) -> Callable[[Path], None]:
@@ -110,26 +89,24 @@ def _changed(name: str, old: str, new: str) -> Callable[[Path], None]:
     return change
 
 
-def _stowaway(name: str) -> Callable[[Path], None]:
-    return lambda site: (site / name).write_text("print()") and None
-
-
+EDITABLE = '{"url": "file:///here", "dir_info": {"editable": true}}'
+EGG = "one_bit-0.1.0.egg-info"
 METADATA, ENTRIES = f"{INFORMATION}/METADATA", f"{INFORMATION}/entry_points.txt"
 
 
 @pytest.mark.parametrize(
     ("spoil", "complaint"),
     [
-        (_link, "is a link"),
-        (_linked_folder, "is a link"),
-        (_unlisted_link, "does not name"),
-        (_link_among_compiled_files, "does not name"),
-        (_editable, "editable"),
-        (_twice, "installed 2 times"),
-        (_old_link, "installed 2 times"),
-        (_egg, "not installed from a wheel"),
-        (_stowaway("one_bit/more.py"), "does not name"),
-        (_stowaway(f"{INFORMATION}/more.txt"), "does not name"),
+        (_link("one_bit/__init__.py", "elsewhere.py"), "is a link"),
+        (_link("one_bit", "real"), "is a link"),
+        (_link("one_bit/more", "real"), "does not name"),
+        (_link("one_bit/__pycache__/more.pyc", "."), "does not name"),
+        (_file(f"{INFORMATION}/direct_url.json", EDITABLE), "editable"),
+        (lambda site: (site / "One.Bit-0.1.0.dist-info").mkdir(), "installed 2 times"),
+        (_file("one-bit.egg-link", "/somewhere/else\n."), "installed 2 times"),
+        (lambda site: (site / INFORMATION).rename(site / EGG), "not installed from a wheel"),
+        (_file("one_bit/more.py", "print()"), "does not name"),
+        (_file(f"{INFORMATION}/more.txt", "print()"), "does not name"),
         (_row("../../bin/one-bit"), "outside of it"),
         (_row("/etc/passwd"), "outside of it"),
         (_row("one_bit/./more.py"), "outside of it"),
@@ -153,7 +130,7 @@ METADATA, ENTRIES = f"{INFORMATION}/METADATA", f"{INFORMATION}/entry_points.txt"
     ],
 )
 def test_what_cannot_be_judged_is_refused(
-    tmp_path: Path, spoil: Callable[[Path], None], complaint: str | None
+    tmp_path: Path, spoil: Callable[[Path], object], complaint: str | None
 ) -> None:
     installed = Installed(tmp_path).write()
     spoil(tmp_path)
@@ -164,27 +141,33 @@ def test_what_cannot_be_judged_is_refused(
         read(installed)
 
 
-def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+DEEP = {"one_bit/__init__.py": "", "one_bit/mechanism.py": f"x = {'-' * 200_000}1\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        ({"numpy/__init__.py": ""}, "another's"),
+        ({"flower_ldp/__init__.py": ""}, "another's"),
+        ({"json/__init__.py": ""}, "another's"),
+        ({"one_bit/mechanism.py": ""}, r"has no __init__\.py"),
+        (DEEP, "cannot be read"),
+    ],
+)
+def test_files_that_are_no_package_of_its_own_are_refused(
+    tmp_path: Path, files: dict[str, str], complaint: str
+) -> None:
+    installed = Installed(tmp_path, files, ENTRY if files is DEEP else "").write()
+    with pytest.raises(ConfigError, match=complaint):
+        read(installed)
     with pytest.raises(ConfigError, match="one-bit is not installed here"):
-        read_distribution(DISTRIBUTION, [str(tmp_path), str(tmp_path / "none")])
+        read_distribution(DISTRIBUTION, [str(tmp_path / "one_bit"), str(tmp_path / "none")])
 
 
 def test_a_folder_that_is_looked_in_twice_holds_it_once(tmp_path: Path) -> None:
     installed = Installed(tmp_path).write()
     again = [*installed.path, f"{tmp_path}/../{tmp_path.name}", *installed.path]
     assert read_distribution(DISTRIBUTION, again).digest == installed.digest
-
-
-@pytest.mark.parametrize("top", ["numpy", "flower_ldp", "json"])
-def test_a_package_takes_no_name_of_anothers(tmp_path: Path, top: str) -> None:
-    files = {f"{top}/__init__.py": ""}
-    with pytest.raises(ConfigError, match="another's"):
-        read(Installed(tmp_path, files, "").write())
-
-
-def test_a_package_needs_its_own_init(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"has no __init__\.py"):
-        read(Installed(tmp_path, {"one_bit/mechanism.py": ""}, "").write())
 
 
 def test_there_is_an_end_to_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,10 +185,3 @@ def test_a_section_of_defaults_names_no_extension(tmp_path: Path) -> None:
     entry = f"[DEFAULT]\nother = one_bit.mechanism:extension\n{ENTRY}"
     Installed(tmp_path, entry=entry).write()
     assert list(read_distribution(DISTRIBUTION, [str(tmp_path)]).entries) == [NAME]
-
-
-def test_sources_that_nest_too_deep_are_refused(tmp_path: Path) -> None:
-    files = {"one_bit/__init__.py": "", "one_bit/mechanism.py": f"x = {'-' * 200_000}1\n"}
-    Installed(tmp_path, files).write()
-    with pytest.raises(ConfigError, match="cannot be read"):
-        read_distribution(DISTRIBUTION, [str(tmp_path)])

@@ -14,7 +14,7 @@ from flower_ldp.audit import Case, audit_case, of_updates
 from flower_ldp.errors import ConfigError
 from flower_ldp.extensions import Allowed, Extension, load_extension, loading, never_load
 from flower_ldp.mechanisms import RandomSource
-from tests.extension_world import DISTRIBUTION, NAME, VERSION, Installed
+from tests.extension_world import DISTRIBUTION, NAME, TEMPLATE, VERSION, Installed
 
 #: Shows that it was run.
 LOUD = "import sys\nsys.modules['one_bit_was_run'] = sys\n"
@@ -25,18 +25,12 @@ def _nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(loading, "_loaded", {})
     monkeypatch.setattr(loading, "_never", [])
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
-    before = set(sys.modules)
     yield
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+    sys.modules.pop("one_bit_was_run", None)
 
 
 def allowed(installed: Installed, **other: str) -> Allowed:
     return replace(Allowed(NAME, DISTRIBUTION, VERSION, installed.digest), **other)
-
-
-def was_run() -> bool:
-    return "one_bit_was_run" in sys.modules
 
 
 def loud(site: Path, **more: str) -> Installed:
@@ -52,7 +46,7 @@ def test_what_is_allowed_is_loaded_once_and_not_under_its_name(tmp_path: Path) -
     extension = load_extension(allowed(installed), installed.path)
     assert isinstance(extension, Extension)
     assert extension.name == NAME
-    assert was_run()
+    assert "one_bit_was_run" in sys.modules
     assert load_extension(allowed(installed), []) is extension
     assert "one_bit" not in sys.modules
 
@@ -92,9 +86,28 @@ def test_an_extension_is_audited_as_the_mechanisms_of_the_package(tmp_path: Path
 )
 def test_of_what_is_not_allowed_nothing_is_run(tmp_path: Path, other: dict[str, str]) -> None:
     installed = loud(tmp_path)
+    if other.get("name") == "signds":  # refused though the distribution has it
+        replace(installed, entry=installed.entry.replace(NAME + " ", "signds ")).write()
+    wanted = allowed(installed, **other)
     with pytest.raises(ConfigError):
-        load_extension(allowed(installed, **other), installed.path)
-    assert not was_run()
+        load_extension(wanted, installed.path)
+    assert "one_bit_was_run" not in sys.modules
+
+
+def test_other_bytes_than_those_allowed_or_any_where_none_are_loaded_are_not_run(
+    tmp_path: Path,
+) -> None:
+    installed = loud(tmp_path)
+    before, source = allowed(installed), tmp_path / "one_bit" / "mechanism.py"
+    text = source.read_text()
+    source.write_text(text + "# more\n")
+    with pytest.raises(ConfigError, match="is allowed"):
+        load_extension(before, installed.path)
+    source.write_text(text)
+    never_load("not here")
+    with pytest.raises(ConfigError, match="not here"):
+        load_extension(before, installed.path)
+    assert "one_bit_was_run" not in sys.modules
 
 
 def test_an_entry_point_that_is_not_named_is_not_imported(tmp_path: Path) -> None:
@@ -103,26 +116,7 @@ def test_an_entry_point_that_is_not_named_is_not_imported(tmp_path: Path) -> Non
     files = {**installed.files, "one_bit/loud.py": LOUD}
     replace(installed, files=files, entry=entry).write()
     load_extension(allowed(installed), installed.path)
-    assert not was_run()
-
-
-def test_a_built_in_name_is_refused_though_the_distribution_has_it(tmp_path: Path) -> None:
-    installed = loud(tmp_path)
-    entry = installed.entry.replace(NAME + " ", "signds ")
-    replace(installed, entry=entry).write()
-    with pytest.raises(ConfigError, match="overrides none"):
-        load_extension(allowed(installed, name="signds"), installed.path)
-    assert not was_run()
-
-
-def test_the_same_version_with_other_bytes_is_refused(tmp_path: Path) -> None:
-    installed = loud(tmp_path)
-    before = allowed(installed)
-    with (tmp_path / "one_bit" / "mechanism.py").open("a") as stream:
-        stream.write("# more\n")
-    with pytest.raises(ConfigError, match="is allowed"):
-        load_extension(before, installed.path)
-    assert not was_run()
+    assert "one_bit_was_run" not in sys.modules
 
 
 def test_what_changes_after_it_was_hashed_is_not_run(
@@ -148,10 +142,10 @@ def test_what_changes_after_it_was_hashed_is_not_run(
 
     monkeypatch.setattr(loading, "read_distribution", read_then_change)
     extension = load_extension(wanted)
-    assert not was_run()
+    assert "one_bit_was_run" not in sys.modules
     later = extension.make.__globals__["later"]  # type: ignore[attr-defined]
     assert later() == "hashed"
-    assert not was_run()
+    assert "one_bit_was_run" not in sys.modules
 
 
 def test_what_is_imported_already_under_its_name_is_not_taken(
@@ -172,6 +166,7 @@ def test_what_is_imported_already_under_its_name_is_not_taken(
         "class Extension: name = 'one_bit'\nextension = Extension()",
         "from . import gone",
         "",
+        TEMPLATE["one_bit/mechanism.py"].replace('Extension("one_bit"', 'Extension("two"'),
     ],
 )
 def test_what_fails_or_is_no_extension_is_refused(tmp_path: Path, source: str) -> None:
@@ -184,25 +179,8 @@ def test_what_fails_or_is_no_extension_is_refused(tmp_path: Path, source: str) -
     assert (sys.meta_path, set(sys.modules)) == before
 
 
-def test_an_extension_of_another_name_than_its_entry_points_is_refused(tmp_path: Path) -> None:
-    installed = Installed(tmp_path)
-    own = installed.files["one_bit/mechanism.py"].replace('Extension("one_bit"', 'Extension("two"')
-    files = {**installed.files, "one_bit/mechanism.py": own}
-    replace(installed, files=files).write()
-    with pytest.raises(ConfigError, match="is not the Extension one_bit"):
-        load_extension(allowed(installed), installed.path)
-
-
 def test_a_single_module_will_do(tmp_path: Path) -> None:
     own = Installed(tmp_path).files["one_bit/mechanism.py"]
     entry = "[flower_ldp.mechanisms]\none_bit = one_bit:extension\n"
     installed = Installed(tmp_path, {"one_bit.py": own}, entry).write()
     assert load_extension(allowed(installed), installed.path).name == NAME
-
-
-def test_a_process_that_must_load_none_loads_none(tmp_path: Path) -> None:
-    installed = loud(tmp_path)
-    never_load("not here")
-    with pytest.raises(ConfigError, match="not here"):
-        load_extension(allowed(installed), installed.path)
-    assert not was_run()
