@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message
+from flwr.app import Message
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.mechanisms import Codeword, Laplace, SignDS
@@ -24,23 +23,18 @@ from flower_ldp.strategies import (
 )
 from flower_ldp.strategies.forecast import rounds_left
 from flower_ldp.strategies.training import TrainingStrategy
-from flower_ldp.wire.proposal import PROPOSAL_KEY
-from tests.fixtures import parsed, record
-from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
+from tests.fixtures import record
+from tests.unit.strategies import rounds
+from tests.unit.strategies.rounds import ask_evaluation, proposed
+
+pytestmark = pytest.mark.usefixtures("outside_a_run")
 
 MODEL = {"w": np.zeros(200, dtype=np.float32), "head": np.zeros(50, dtype=np.float32)}
 STEP = FixedLength(0.5, rounds=4)
 
 
-@pytest.fixture(autouse=True)
-def _outside_a_run(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    make_messages_outside_a_run(monkeypatch)
-    caplog.set_level(logging.INFO, logger="flwr")
-
-
 def ask(strategy: Any, server_round: int = 1, nodes: int = 6) -> list[Message]:
-    grid: Any = FakeGrid(nodes)
-    return list(strategy.configure_train(server_round, record(MODEL), ConfigRecord(), grid))
+    return rounds.ask(strategy, MODEL, server_round, nodes)
 
 
 def codewords(pool: ClientPool | int | None, **rest: Any) -> CodewordStrategy:
@@ -80,9 +74,8 @@ def test_an_evaluation_that_cannot_be_asked_for_uses_nobody_up(tmp_path: Path) -
     strategy = ProtectedEvalStrategy(
         FedAvg(), ProxyCodebook(8.0, proxy), answers_per_client=ClientPool(1, path)
     )
-    grid: Any = FakeGrid(6)
     with pytest.raises(ValueError, match="no public inputs"):
-        strategy.configure_evaluate(1, record(MODEL), ConfigRecord(), grid)
+        ask_evaluation(strategy, MODEL)
     assert not path.exists()
 
 
@@ -95,8 +88,7 @@ def test_a_model_without_anybody_left_to_ask_is_not_run() -> None:
         ProxyCodebook(8.0, ran.append),
         answers_per_client=pool,  # type: ignore[arg-type]
     )
-    grid: Any = FakeGrid(6)
-    assert strategy.configure_evaluate(1, record(MODEL), ConfigRecord(), grid) == []
+    assert ask_evaluation(strategy, MODEL) == []
     assert ran == []
 
 
@@ -141,22 +133,17 @@ def test_the_total_of_a_server_that_begins_again_is_that_of_both_runs(
         assert len(spent.clients) == len(sent) == 6
 
 
-def test_a_run_with_more_rounds_than_answers_are_left_says_the_pools_number(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize(
+    ("rounds", "total"),
+    [(30, "24 per client, asked 3 times"), (0, "8 per client, asked once")],
+)
+def test_a_total_is_what_was_asked_before_and_no_more_than_the_pools_number(
+    rounds: int, total: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     strategy = codewords(used(1, range(100, 106), answers=3))
-    strategy.expect(30, record(MODEL))
+    strategy.expect(rounds, record(MODEL))
     strategy.summary()
-    assert "at most epsilon 24 per client, asked 3 times" in caplog.text
-
-
-def test_a_total_without_any_rounds_is_what_was_asked_before(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    strategy = codewords(used(1, range(100, 106)))
-    strategy.expect(0, record(MODEL))
-    strategy.summary()
-    assert "at most epsilon 8 per client, asked once" in caplog.text
+    assert f"at most epsilon {total}" in caplog.text
 
 
 def test_the_outlook_is_that_of_the_clients_who_are_left(caplog: pytest.LogCaptureFixture) -> None:
@@ -193,8 +180,7 @@ def test_training_and_evaluation_with_one_pool_count_it_once(tmp_path: Path) -> 
     training = codewords(pool, fraction_train=0.5)
     both = ProtectedEvalStrategy(training, Laplace(2.0, classes=4), answers_per_client=pool)
     ask(both)
-    grid: Any = FakeGrid(6)
-    assert len(list(both.configure_evaluate(1, record(MODEL), ConfigRecord(), grid))) == 6 - 3
+    assert len(ask_evaluation(both, MODEL)) == 6 - 3
     spent = both.privacy_spent().clients
     assert sorted(one[Unit.CLIENT].epsilon for one in spent.values()) == [10.0] * 3 + [16.0] * 3
 
@@ -206,8 +192,7 @@ def test_an_evaluation_with_a_pool_of_its_own_counts_that(tmp_path: Path) -> Non
         codewords(1), Laplace(2.0, classes=4), answers_per_client=ClientPool(2, path)
     )
     ask(both)
-    grid: Any = FakeGrid(6)
-    assert both.configure_evaluate(1, record(MODEL), ConfigRecord(), grid)
+    assert ask_evaluation(both, MODEL)
     assert both.privacy_spent().units[Unit.CLIENT].epsilon == 8.0 + 2 * 2.0
 
 
@@ -217,8 +202,7 @@ def test_codes_are_not_used_again_by_a_server_that_begins_again(tmp_path: Path) 
         strategy = codewords(ClientPool(1, tmp_path / "asked.json"), fraction_train=0.1)
         for server_round in (1, 2):
             (sent, *_) = ask(strategy, server_round, nodes=30)
-            fields = sent.content.config_records[PROPOSAL_KEY]
-            seeds.append(parsed(fields).mechanism.seed)
+            seeds.append(proposed(sent).mechanism.seed)
     assert seeds[:2] == [0, 1]
     assert len(set(seeds)) == 6
 
@@ -228,8 +212,7 @@ def test_a_round_whose_clients_another_server_asked_meanwhile_is_none(
 ) -> None:
     monkeypatch.setattr(ClientPool, "choose", lambda *_, **__: [])
     both = ProtectedEvalStrategy(codewords(1), Laplace(2.0, classes=4), answers_per_client=1)
-    grid: Any = FakeGrid(6)
     assert ask(both) == []
     assert both.aggregate_train(1, []) == (None, None)
-    assert both.configure_evaluate(1, record(MODEL), ConfigRecord(), grid) == []
+    assert ask_evaluation(both, MODEL) == []
     assert both.aggregate_evaluate(1, []) is None

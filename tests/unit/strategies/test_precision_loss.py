@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import Codeword, RandomSource
 from flower_ldp.strategies import CodewordStrategy, FixedLength
 from flower_ldp.strategies.training import precision_loss
 from flower_ldp.wire.layout import ModelLayout
-from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from tests.fixtures import message, parsed, record
-from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
+from tests.unit.strategies.rounds import answer, ask
 
 
 def moved_by(model: dict[str, NDArray[Any]], length: float) -> str | None:
@@ -44,23 +40,10 @@ def test_a_step_that_half_precision_does_not_tell(
     assert found is None or ("'w'" in found and "float32" in found)
 
 
+@pytest.mark.usefixtures("outside_a_run")
 @pytest.mark.parametrize(("dtype", "lost"), [(np.float16, True), (np.float32, False)])
-def test_a_strategy_says_so(
-    dtype: type[Any],
-    lost: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    make_messages_outside_a_run(monkeypatch)
-    caplog.set_level(logging.WARNING, logger="flwr")
-    strategy = CodewordStrategy(Codeword(8.0), FixedLength(1e-4, rounds=3))
-    model, replies = record({"w": np.ones(200, dtype)}), []
-    grid = cast(Any, FakeGrid(3))
-    for one in strategy.configure_train(1, model, ConfigRecord(), grid):
-        asked = parsed(one.content.config_records[PROPOSAL_KEY])
-        drawn = asked.mechanism.randomize(np.ones(200), RandomSource.seeded(1), 200)
-        payload = asked.mechanism.encode(drawn, 200)
-        content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})})
-        replies.append(message(content, node=one.metadata.dst_node_id, reply=True))
-    strategy.aggregate_train(1, replies)
+def test_a_strategy_says_so(dtype: type[Any], lost: bool, caplog: pytest.LogCaptureFixture) -> None:
+    strategy, source = CodewordStrategy(Codeword(8.0), FixedLength(1e-4, 3)), RandomSource.seeded(1)
+    asked = ask(strategy, {"w": np.ones(200, dtype)}, nodes=3)
+    strategy.aggregate_train(1, [answer(one, np.ones(200), source) for one in asked])
     assert ("round 1: most of the step is lost" in caplog.text) == lost

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
 
 from flower_ldp.mechanisms import Codeword, Gaussian, RandomSource, SignDS, Subspace
 from flower_ldp.strategies import (
@@ -19,10 +17,10 @@ from flower_ldp.strategies import (
     SignDSStrategy,
 )
 from flower_ldp.strategies.training import TrainingStrategy
-from flower_ldp.wire.layout import without_part
-from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY, UpdateProposal
-from tests.fixtures import message, parsed, record
-from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
+from tests.fixtures import record
+from tests.unit.strategies.rounds import answer, ask, proposed
+
+pytestmark = pytest.mark.usefixtures("outside_a_run")
 
 MECHANISM = Codeword(8.0)
 TRUNK = {"trunk": np.zeros(64_511, dtype=np.float32), "head": np.zeros(1_025, dtype=np.float32)}
@@ -35,30 +33,9 @@ PARTS: Mapping[str, tuple[dict[str, Any], dict[str, Any], int]] = {
 EVERY_PART = pytest.mark.parametrize(("model", "part", "entries"), PARTS.values(), ids=PARTS)
 
 
-@pytest.fixture(autouse=True)
-def _outside_a_run(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    make_messages_outside_a_run(monkeypatch)
-    caplog.set_level(logging.INFO, logger="flwr")
-
-
 def strategy_of(part: Mapping[str, Any]) -> CodewordStrategy:
     step = FixedLength(0.5, rounds=4)
     return CodewordStrategy(MECHANISM, step, answers_per_client=1, fraction_train=0.25, **part)
-
-
-def ask(
-    strategy: TrainingStrategy[Any],
-    model: Mapping[str, Any],
-    nodes: int = 300,
-    server_round: int = 1,
-) -> list[Message]:
-    grid: Any = FakeGrid(nodes)
-    return list(strategy.configure_train(server_round, record(model), ConfigRecord(), grid))
-
-
-def proposed(sent: Message) -> UpdateProposal[Codeword]:
-    fields, _ = without_part(sent.content.config_records[PROPOSAL_KEY])
-    return parsed(fields)
 
 
 def said(caplog: pytest.LogCaptureFixture, start: str) -> list[str]:
@@ -73,7 +50,7 @@ def test_the_verdict_and_the_sizes_are_those_of_the_reports(
     """Of 65,536 weights 300 clients would learn next to nothing."""
     strategy = strategy_of(part)
     strategy.expect(4, record(model))
-    sent = ask(strategy, model)
+    sent = ask(strategy, model, nodes=300)
     assert len(said(caplog, "outlook: good")) == 1
     assert len(said(caplog, "these cosines are within the")) == int("subspace" in part)
     caplog.clear()
@@ -106,14 +83,13 @@ def test_a_frozen_trunk_may_be_larger_than_any_report(caplog: pytest.LogCaptureF
     strategy = strategy_of({"trainable": "head"})
     strategy.expect(4, record(model))
     strategy.summary()
-    assert len(ask(strategy, model)) == 75
+    assert len(ask(strategy, model, nodes=300)) == 75
     assert len(said(caplog, "outlook: good")) == 1
 
 
 def warned(
     part: Mapping[str, Any],
     model: Mapping[str, Any],
-    entries: int,
     update: Callable[[], np.ndarray],
     caplog: pytest.LogCaptureFixture,
 ) -> list[str]:
@@ -121,13 +97,8 @@ def warned(
     strategy, source = strategy_of(part), RandomSource.seeded(5)
     strategy.expect(4, record(model))
     for server_round in range(1, 5):
-        replies = []
-        for one in ask(strategy, model, 400, server_round):
-            asked = proposed(one)
-            drawn = asked.mechanism.randomize(update(), source, entries)
-            payload = asked.mechanism.encode(drawn, entries)
-            content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})})
-            replies.append(message(content, node=one.metadata.dst_node_id, reply=True))
+        asked = ask(strategy, model, server_round, nodes=400)
+        replies = [answer(one, update(), source) for one in asked]
         strategy.aggregate_train(server_round, replies)
     return said(caplog, "the steps ")
 
@@ -137,7 +108,7 @@ def test_clients_that_agree_are_not_called_noise(
     model: dict[str, Any], part: dict[str, Any], entries: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     update = np.random.default_rng(1).normal(size=entries)
-    assert warned(part, model, entries, lambda: update, caplog) == []
+    assert warned(part, model, lambda: update, caplog) == []
 
 
 @pytest.mark.parametrize(
@@ -149,5 +120,5 @@ def test_clients_that_do_not_agree_are(
     model: dict[str, Any], part: dict[str, Any], entries: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     draw = np.random.default_rng(1)
-    (text,) = warned(part, model, entries, lambda: draw.normal(size=entries), caplog)
+    (text,) = warned(part, model, lambda: draw.normal(size=entries), caplog)
     assert "have little in common" in text

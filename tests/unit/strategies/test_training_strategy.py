@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.serverapp.strategy import FedAvg
+from flwr.app import RecordDict
 
 from flower_ldp.errors import WireError
 from flower_ldp.extensions import ExtensionReport
@@ -26,12 +23,14 @@ from flower_ldp.strategies.named import StepSize
 from flower_ldp.strategies.replies import ReplyValidator
 from flower_ldp.strategies.rounds import TrainingRound
 from flower_ldp.strategies.training import TrainingStrategy
-from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
+from flower_ldp.wire.proposal import PROPOSAL_KEY
 from tests.fixtures import error_reply, message, record, signds_proposal
+from tests.unit.strategies import rounds
+from tests.unit.strategies.rounds import aggregated, reply, unmoved
+
+pytestmark = pytest.mark.usefixtures("outside_a_run")
 
 MODEL = {"w": np.ones((2, 2), dtype=np.float32), "steps": np.array(3, dtype=np.int64)}
-DIMENSION = 4
-_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -78,35 +77,12 @@ class StepsStrategy(TrainingStrategy[Steps]):
         yield f"Steps at 100 % of {self.mechanism.epsilon:g}"
 
 
-class FakeGrid:
-    def get_node_ids(self) -> list[int]:
-        return list(range(100, 108))
-
-
-@pytest.fixture(autouse=True)
-def _messages_outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def make(self: FedAvg, content: RecordDict, nodes: list[int], kind: str) -> list[Message]:
-        return [
-            message(content, node=node, kind=kind, message_id=f"t-{next(_numbers)}")
-            for node in nodes
-        ]
-
-    monkeypatch.setattr(FedAvg, "_construct_messages", make)
-
-
 def ask(strategy: StepsStrategy, server_round: int = 1) -> list[int]:
-    sent = list(
-        strategy.configure_train(server_round, record(MODEL), ConfigRecord(), FakeGrid())  # type: ignore[arg-type]
-    )
+    sent = rounds.ask(strategy, MODEL, server_round, nodes=8)
     health = strategy.proposal(None).to_fields() if strategy._health.epsilon else {}
     stated = [dict(one.content.config_records[PROPOSAL_KEY]) for one in sent]
     assert stated == [{"version": 1, "mechanism": "steps", "epsilon": 2.0} | health] * len(sent)
     return [one.metadata.dst_node_id for one in sent]
-
-
-def reply(payload: bytes, node: int) -> Message:
-    content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})})
-    return message(content, node=node, reply=True)
 
 
 def test_a_round_of_any_mechanism_is_asked_for_added_up_and_paid_for() -> None:
@@ -115,11 +91,9 @@ def test_a_round_of_any_mechanism_is_asked_for_added_up_and_paid_for() -> None:
     assert (len(nodes), strategy.shares) == (4, (0.5,))
     replies = [reply(bytes([1, 2, 3, 4]), nodes[0]), reply(bytes([3, 2, 1, 0]), nodes[1])]
     replies += [reply(b"short", nodes[2]), error_reply("ldp:refused:budget", nodes[3])]
-    arrays, metrics = strategy.aggregate_train(1, replies)
-    assert arrays is not None
-    assert metrics is not None
-    np.testing.assert_allclose(arrays["w"].numpy().ravel(), 1.0 + 10.0 * np.full(4, 2.0))
-    assert arrays["steps"].numpy() == 3
+    after, metrics = aggregated(strategy, replies)
+    np.testing.assert_allclose(after["w"].ravel(), 1.0 + 10.0 * np.full(4, 2.0))
+    assert after["steps"] == 3
     assert dict(metrics) == {
         "accepted": 2,
         "rejected": 2,
@@ -137,11 +111,8 @@ def test_a_round_of_any_mechanism_is_asked_for_added_up_and_paid_for() -> None:
 def test_a_refusal_with_the_constant_sentence_counts_under_its_code_and_costs_nothing() -> None:
     strategy = StepsStrategy(Steps(2.0), fraction_train=0.5)
     first, second, *_ = ask(strategy)
-    arrays, metrics = strategy.aggregate_train(
-        1, [reply(bytes([1, 2, 3, 4]), first), error_reply(NO_PROPOSAL, second)]
-    )
-    assert arrays is not None
-    assert metrics is not None
+    replies = [reply(bytes(4), first), error_reply(NO_PROPOSAL, second)]
+    _, metrics = aggregated(strategy, replies)
     assert metrics["rejected-ldp:refused:proposal"] == 1
     assert not strategy.privacy_spent().clients[second]
 
@@ -167,8 +138,7 @@ def test_one_client_cannot_stop_a_run_in_which_the_others_are_silent(reason: str
     strategy = StepsStrategy(Steps(2.0))
     (node, *_) = ask(strategy)
     raw = message(RecordDict({"m": record(MODEL)}), node=node, reply=True)
-    arrays, _ = strategy.aggregate_train(1, [raw if reason == "raw" else error_reply(reason, node)])
-    assert arrays is None
+    unmoved(strategy, [raw if reason == "raw" else error_reply(reason, node)])
     assert (node in ask(strategy, 2)) is (reason != "raw")
 
 
@@ -183,20 +153,15 @@ def test_one_client_says_nothing_in_the_sentence_of_the_others() -> None:
 
 def test_a_run_that_has_learned_keeps_its_model_when_all_refuse() -> None:
     strategy = StepsStrategy(Steps(2.0))
-    for server_round, answer in ((1, True), (2, False)):
-        replies = [
-            reply(bytes(4), node) if answer else error_reply("ldp:refused:budget", node)
-            for node in ask(strategy, server_round)
-        ]
-        arrays, _ = strategy.aggregate_train(server_round, replies)
-        assert (arrays is not None) is answer
+    aggregated(strategy, [reply(bytes(4), node) for node in ask(strategy)])
+    refusals = [error_reply("ldp:refused:budget", node) for node in ask(strategy, 2)]
+    unmoved(strategy, refusals, 2)
 
 
 def test_a_code_is_said_once_in_a_complaint(caplog: pytest.LogCaptureFixture) -> None:
     strategy = StepsStrategy(Steps(2.0))
     (node, *_) = ask(strategy)
-    with caplog.at_level(logging.WARNING, logger="flower_ldp"):
-        strategy.aggregate_train(1, [error_reply("ldp:refused:budget", node)])
+    unmoved(strategy, [error_reply("ldp:refused:budget", node)])
     (said,) = [one for one in caplog.messages if "left out" in one]
     assert said.count("ldp:refused:budget") == 1
 
@@ -223,23 +188,18 @@ def test_whatever_an_extension_raises_ends_one_report(error: type[BaseException]
 def test_the_health_bit_is_the_bases_and_no_mechanisms() -> None:
     strategy = StepsStrategy(Steps(2.0), health=Health(100.0, stop_above=0.5))
     nodes = ask(strategy)
-    _, metrics = strategy.aggregate_train(
-        1, [reply(bytes([0, 0, 0, 0, node % 2]), node) for node in nodes]
-    )
-    assert metrics is not None
+    _, metrics = aggregated(strategy, [reply(bytes([0] * 4 + [one % 2]), one) for one in nodes])
     assert metrics["failing-share"] == pytest.approx(0.5)
     assert (metrics["bytes-up"], metrics["epsilon-round"]) == (5.0, 102.0)
     nodes = ask(strategy, 2)
     with pytest.raises(RunStopped, match="the app fails in 100%"):
-        strategy.aggregate_train(2, [reply(bytes([0, 0, 0, 0, 1]), node) for node in nodes])
+        strategy.aggregate_train(2, [reply(b"\0\0\0\0\1", node) for node in nodes])
     with pytest.raises(RuntimeError, match="round 2 was not configured"):
         strategy.aggregate_train(2, [])
 
 
 def test_what_describes_a_mechanism_is_logged_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    logging.getLogger("flwr").propagate = True
-    with caplog.at_level(logging.INFO, logger="flwr"):
-        StepsStrategy(Steps(2.0)).summary()
+    StepsStrategy(Steps(2.0)).summary()
     assert "\t├──> Steps at 100 % of 2" in caplog.messages
 
 

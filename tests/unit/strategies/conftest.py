@@ -1,8 +1,9 @@
-"""Strategies without a run: nodes that are only there, and messages that name them."""
+"""Fixtures of strategies: messages outside a run, and what Flower's log is told."""
 
 from __future__ import annotations
 
 import itertools
+import logging
 
 import pytest
 from flwr.app import Message, RecordDict
@@ -13,17 +14,14 @@ from tests.fixtures import message
 _numbers = itertools.count()
 
 
-class FakeGrid:
-    """So many nodes, from 100 on; nothing can be sent to them."""
-
-    def __init__(self, nodes: int) -> None:
-        self.nodes = nodes
-
-    def get_node_ids(self) -> list[int]:
-        return list(range(100, 100 + self.nodes))
+@pytest.fixture(autouse=True)
+def _log(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
+    caplog.set_level(logging.INFO, logger="flwr")
 
 
-def make_messages_outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have strategies make messages, which Flower makes in a run alone."""
 
     def make(self: FedAvg, content: RecordDict, nodes: list[int], kind: str) -> list[Message]:
