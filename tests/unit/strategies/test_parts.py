@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from flower_ldp.clients import (
     CodewordRelease,
@@ -25,7 +22,6 @@ from flower_ldp.mechanisms import hadamard as subspace_module
 from flower_ldp.mechanisms.inputs import noted
 from flower_ldp.mechanisms.signds_round import decode_report
 from flower_ldp.refusals import REFUSED_PROPOSAL
-from flower_ldp.simulation import run_in_process
 from flower_ldp.strategies import (
     ClientPool,
     CodewordStrategy,
@@ -38,6 +34,7 @@ from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.layout import ModelLayout, Part
 from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 from tests.fixtures import UnrecordedPermit, context, message, record, signds_proposal
+from tests.unit.strategies.rounds import ask, change, cosine, run
 
 MODEL = {
     "trunk.weight": np.random.default_rng(0).normal(size=(7, 11)).astype(np.float32),
@@ -97,26 +94,13 @@ class Asked:
         raise AssertionError("nothing is acknowledged")
 
 
-def run(strategy: TrainingStrategy[Any], release: Release, reply: Mapping[str, Any]) -> Any:
-    """Return the result of two rounds of four clients whose app replies these arrays."""
-    server, client, found = ServerApp(), ClientApp(mods=[LdpMod(train=release)]), []
-
-    @client.train()
-    def train(sent: Message, _: Context) -> Message:
-        assert set(sent.content.array_records["arrays"]) == set(MODEL)  # the model is whole
-        metrics = MetricRecord({"loss": 1.5})
-        return Message(RecordDict({"a": record(reply), "m": metrics}), reply_to=sent)
-
-    @server.main()
-    def main(grid: Grid, _: Context) -> None:
-        found.append(strategy.start(grid, record(MODEL), num_rounds=2))
-
-    run_in_process(server, client, 4)
-    return found[0]
-
-
 def moved(result: Any) -> np.ndarray:
-    return np.concatenate([(result.arrays[n].numpy() - MODEL[n]).ravel() for n in HEAD])
+    return change({name: result.arrays[name].numpy() for name in HEAD}, MODEL, *HEAD)
+
+
+def opened(release: Release, fields: Mapping[str, Any], model: Mapping[str, Any] = MODEL) -> Any:
+    content = RecordDict({"arrays": record(model), PROPOSAL_KEY: ConfigRecord({**fields})})
+    return release.open(content)
 
 
 @pytest.mark.usefixtures("simulation_policy")
@@ -125,7 +109,7 @@ def test_a_head_in_a_subspace_is_trained_and_the_trunk_stays(
     make: Make, release: type[Any], length: int
 ) -> None:
     """The app replies with the head alone; a report is as long as k says."""
-    result = run(make(trainable="head.*", subspace=WITHIN), release(trainable=HEAD), TARGET)
+    result = run(make(trainable="head.*", subspace=WITHIN), release(trainable=HEAD), MODEL, TARGET)
     metrics = result.train_metrics_clientapp[2]
     assert (metrics["accepted"], metrics["bytes-up"]) == (4, length)
     for name in FROZEN:
@@ -143,7 +127,8 @@ def test_what_else_an_app_replies_never_leaves(make: Make, release: type[Any], l
     """All arrays come back, with NaN in the trunk: reports are about the head, none neutral."""
     spoiled = np.full((7, 11), np.nan, dtype=np.float32)
     with noted() as notes:
-        result = run(make(trainable=HEAD), release(), {**MODEL, **TARGET, "trunk.weight": spoiled})
+        trained = {**MODEL, **TARGET, "trunk.weight": spoiled}
+        result = run(make(trainable=HEAD), release(), MODEL, trained)
     assert notes == []
     assert result.train_metrics_clientapp[2]["accepted"] == 4
     assert result.arrays["trunk.weight"].numpy().tobytes() == MODEL["trunk.weight"].tobytes()
@@ -152,17 +137,13 @@ def test_what_else_an_app_replies_never_leaves(make: Make, release: type[Any], l
 
 @pytest.mark.usefixtures("simulation_policy")
 def test_clients_that_agree_move_the_model_along_the_projection() -> None:
-    result = run(
-        GaussianStrategy(
-            Gaussian(100.0, 1e-6, 9.0), server_optimizer=step(), trainable=HEAD, subspace=WITHIN
-        ),
-        GaussianRelease(),
-        TARGET,
-    )
-    update, found = np.concatenate([TARGET[name].ravel() for name in HEAD]), moved(result)
+    part: dict[str, Any] = {"trainable": HEAD, "subspace": WITHIN}
+    strategy = GaussianStrategy(Gaussian(100.0, 1e-6, 9.0), server_optimizer=step(), **part)
+    result = run(strategy, GaussianRelease(), MODEL, TARGET)
+    update = np.concatenate([TARGET[name].ravel() for name in HEAD])
     along = WITHIN.lift(WITHIN.project(update), 300)
     # About as much noise as signal; five deviations of a random direction's cosine are 0.3.
-    assert found @ along / np.linalg.norm(found) / np.linalg.norm(along) > 0.4
+    assert cosine(moved(result), along) > 0.4
 
 
 def asked_for(
@@ -189,39 +170,38 @@ EVERY_PROPOSAL = pytest.mark.parametrize(
 )
 
 
-@EVERY_PROPOSAL
+#: Parts that no proposal may have.
+HOSTILE: list[dict[str, Any]] = [
+    {"subspace-dimension": 0, "subspace-seed": 0},
+    {"subspace-dimension": -1, "subspace-seed": 0},
+    {"subspace-dimension": 301, "subspace-seed": 0, "trainable": [*HEAD]},
+    {"subspace-dimension": 2**22, "subspace-seed": 0},
+    {"subspace-dimension": 2**62, "subspace-seed": 0},
+    {"subspace-dimension": 60, "subspace-seed": -1},
+    {"subspace-dimension": 60},
+    {"subspace-seed": 1},
+    {"subspace-dimension": 60.0, "subspace-seed": 0},
+    {"trainable": ["count"]},
+    {"trainable": ["head.*"]},  # names, no patterns
+    {"trainable": ["head.weight", "head.weight"]},
+    {"trainable": "head.weight"},
+    {"trainable": [f"w{n}" for n in range(20_000)]},
+]
+#: Eight indices of seven, thirteen codewords of eight rows: by k, not by the weights.
+TOO_SMALL = {"subspace-dimension": 7, "subspace-seed": 0}
+
+
 @pytest.mark.parametrize(
-    "hostile",
+    ("release", "fields", "hostile"),
     [
-        {"subspace-dimension": 0, "subspace-seed": 0},
-        {"subspace-dimension": -1, "subspace-seed": 0},
-        {"subspace-dimension": 301, "subspace-seed": 0, "trainable": [*HEAD]},
-        {"subspace-dimension": 2**22, "subspace-seed": 0},
-        {"subspace-dimension": 2**62, "subspace-seed": 0},
-        {"subspace-dimension": 60, "subspace-seed": -1},
-        {"subspace-dimension": 60},
-        {"subspace-seed": 1},
-        {"subspace-dimension": 60.0, "subspace-seed": 0},
-        {"trainable": ["count"]},
-        {"trainable": ["head.*"]},  # names, no patterns
-        {"trainable": ["head.weight", "head.weight"]},
-        {"trainable": "head.weight"},
-        {"trainable": [f"w{n}" for n in range(20_000)]},
+        *((*PROPOSALS[name], TOO_SMALL) for name in ("signds", "codeword")),
+        *((*one, hostile) for one in PROPOSALS.values() for hostile in HOSTILE),
     ],
 )
 def test_hostile_proposals_are_refused_before_the_charge(
     release: type[Any], fields: dict[str, Any], hostile: dict[str, Any]
 ) -> None:
     requests, reply = asked_for(release(), {**fields, **hostile})
-    assert (requests, reply.error.reason) == ([], REFUSED_PROPOSAL)
-
-
-@pytest.mark.parametrize("name", ["signds", "codeword"])
-def test_a_subspace_too_small_for_the_report_is_refused(name: str) -> None:
-    """Eight indices of seven, thirteen codewords of eight rows: by k, not by the weights."""
-    release, fields = PROPOSALS[name]
-    part = {"subspace-dimension": 7, "subspace-seed": 0}
-    requests, reply = asked_for(release(), {**fields, **part})
     assert (requests, reply.error.reason) == ([], REFUSED_PROPOSAL)
 
 
@@ -278,31 +258,28 @@ def test_what_is_neutral_is_decided_before_the_projection(
     model = {"w": np.zeros(300, dtype=np.float32)}
     proposal = UpdateProposal(Gaussian(8.0, 1e-6), health_epsilon=100.0)
     part = Part(subspace=Subspace(4, seed=1))
-    fields = {**proposal.to_fields(), **part.to_fields()}
-    content = RecordDict({"arrays": record(model), PROPOSAL_KEY: ConfigRecord({**fields})})
-    opened = GaussianRelease().open(content)
+    asked = opened(GaussianRelease(), {**proposal.to_fields(), **part.to_fields()}, model)
     update = spoil(np.ones(300)).astype(np.float32)
     if len(update) == 300:
         assert np.isfinite(ModelLayout.of(model, part).project(update)).all()
     with noted() as notes:
-        report = opened.privatize(RecordDict({"a": record({"w": update})}), RandomSource.seeded(0))
+        report = asked.privatize(RecordDict({"a": record({"w": update})}), RandomSource.seeded(0))
     assert notes == (["gaussian"] if neutral else [])
     assert (len(report), report[-1]) == (1 + 4 + 1, int(neutral))
-    opened.check_form(report)
-    assert len(opened.neutral(RandomSource.seeded(0))) == len(report)
+    asked.check_form(report)
+    assert len(asked.neutral(RandomSource.seeded(0))) == len(report)
 
 
 def test_what_spoils_a_rehearsal_is_in_the_part() -> None:
     """Of NaN in the trunk nothing is said; of NaN in the head the array is named."""
     fields = {**PROPOSALS["gaussian"][1], "trainable": [*HEAD]}
-    content = RecordDict({"arrays": record(MODEL), PROPOSAL_KEY: ConfigRecord({**fields})})
-    opened, nan = GaussianRelease().open(content), np.full((7, 11), np.nan, dtype=np.float32)
+    asked, nan = opened(GaussianRelease(), fields), np.full((7, 11), np.nan, dtype=np.float32)
     good = RecordDict({"a": record({**TARGET, "trunk.weight": nan})})
-    assert opened.complaint(good) is None
+    assert asked.complaint(good) is None
     bad = RecordDict({"a": record({**TARGET, "head.bias": np.full(100, np.inf)})})
-    assert "'head.bias', shape (100,), 0 NaN and 100 infinite" in str(opened.complaint(bad))
+    assert "'head.bias', shape (100,), 0 NaN and 100 infinite" in str(asked.complaint(bad))
     missing = RecordDict({"a": record({"head.bias": TARGET["head.bias"]})})
-    assert "arrays missing ['head.weight']" in str(opened.complaint(missing))
+    assert "arrays missing ['head.weight']" in str(asked.complaint(missing))
 
 
 def test_the_magnitude_bit_is_about_the_projection() -> None:
@@ -313,9 +290,8 @@ def test_the_magnitude_bit_is_about_the_projection() -> None:
     # Of the update itself the top set's mean is 2,000 / 256, or 0.
     for part, size, is_below in ((Part(), 1_024, 1), (Part(subspace=Subspace(512)), 512, 0)):
         fields = {**proposal.to_fields(), **part.to_fields()}
-        content = RecordDict({"arrays": record(model), PROPOSAL_KEY: ConfigRecord({**fields})})
-        reply = RecordDict({"a": record(trained)})
-        report = SignDSRelease().open(content).privatize(reply, RandomSource.seeded(0))
+        asked, reply = opened(SignDSRelease(), fields, model), RecordDict({"a": record(trained)})
+        report = asked.privatize(reply, RandomSource.seeded(0))
         _, _, bit = decode_report(report, dimension=size, dim_out=2, has_bit=True)
         assert bit == is_below
 
@@ -324,25 +300,15 @@ def test_the_magnitude_bit_is_about_the_projection() -> None:
 def test_a_pattern_without_an_array_ends_the_run_before_anybody_is_asked(pattern: str) -> None:
     pool = ClientPool(1)
     strategy = KINDS["codeword"][0](trainable=[*HEAD, pattern], answers_per_client=pool)
-    server, done = ServerApp(), []
-
-    @server.main()
-    def main(grid: Grid, _: Context) -> None:
-        nodes = list(grid.get_node_ids())
-        with pytest.raises(ValueError, match=f"{pattern}.*there are 'trunk.weight', 'head.weight'"):
-            strategy.start(grid, record(MODEL), num_rounds=1)
-        assert pool.left(nodes) == sorted(nodes)
-        done.append(True)
-
-    run_in_process(server, ClientApp(), 2)
-    assert done == [True]
+    with pytest.raises(ValueError, match=f"{pattern}.*there are 'trunk.weight', 'head.weight'"):
+        run(strategy, CodewordRelease(), MODEL, TARGET)
+    assert pool.asked() == {}
 
 
 def test_a_subspace_of_more_dimensions_than_weights_ends_the_run_too() -> None:
-    grid: Any = None  # nobody is looked for
     strategy = KINDS["signds"][0](trainable="head.*", subspace=Subspace(301))
     with pytest.raises(ValueError, match="needs a model of 301 to"):
-        strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
+        ask(strategy, MODEL)
 
 
 @EVERY_KIND
@@ -357,8 +323,6 @@ def test_arguments_of_other_types_are_refused(make: Make, release: type[Any], le
 
 
 def test_the_summary_says_which_part(caplog: pytest.LogCaptureFixture) -> None:
-    logging.getLogger("flwr").propagate = True
-    with caplog.at_level(logging.INFO, logger="flwr"):
-        KINDS["gaussian"][0](trainable=["head.*", "*lora*"], subspace=WITHIN).summary()
+    KINDS["gaussian"][0](trainable=["head.*", "*lora*"], subspace=WITHIN).summary()
     assert "Trained: head.*, *lora*" in caplog.text
     assert "In 220 public dimensions, seed 9" in caplog.text

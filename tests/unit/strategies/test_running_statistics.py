@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
+from flwr.app import ArrayRecord
 
-from flower_ldp.clients import LdpMod, Release
-from flower_ldp.simulation import run_in_process
 from flower_ldp.wire.layout import named_by, perhaps_statistics, running_statistics
 from tests.fixtures import record
+from tests.unit.strategies.rounds import run
 from tests.unit.strategies.test_parts import EVERY_KIND, Make
 
 Arrays = dict[str, Any]
@@ -36,23 +32,6 @@ MODEL: Arrays = {
 }
 WEIGHTS = ("line.weight", "norm.weight", "norm.bias")
 STATISTICS = {"norm.running_mean", "norm.running_var"}
-
-
-def run(strategy: Any, release: Release, model: Arrays, reply: Arrays) -> Any:
-    """Return the result of two rounds of four clients whose app replies these arrays."""
-    server, client, found = ServerApp(), ClientApp(mods=[LdpMod(train=release)]), []
-
-    @client.train()
-    def train(sent: Message, _: Context) -> Message:
-        assert set(sent.content.array_records["arrays"]) == set(model)
-        return Message(RecordDict({"a": record(reply)}), reply_to=sent)
-
-    @server.main()
-    def main(grid: Grid, _: Context) -> None:
-        found.append(strategy.start(grid, record(model), num_rounds=2))
-
-    run_in_process(server, client, 4)
-    return found[0]
 
 
 @pytest.mark.usefixtures("simulation_policy")
@@ -86,37 +65,19 @@ def test_a_pattern_means_none_of_them_and_a_name_does(
     assert set(named_by(patterns, MODEL)) == expected
 
 
+UNSURE: Mapping[str, Arrays] = {
+    "of two layers": {"a.running_mean": zeros(2), "b.running_var": zeros(2)},
+    "of two lengths": {"a.running_mean": zeros(2), "a.running_var": zeros(3)},
+    "matrices": {"running_mean": zeros(2, 2), "running_var": zeros(2, 2)},
+}
+OUTERMOST = {"running_mean": zeros(2), "running_var": zeros(2)}
+IN_A_LIST = {str(place): array for place, array in enumerate(MODEL.values())}
+OTHER_FRAMEWORK = {"norm/gamma": zeros(2), "norm/moving_mean": zeros(2)}
 OTHERS: Mapping[str, tuple[Arrays, set[str], list[str]]] = {
-    "of two layers": (
-        {"a.running_mean": zeros(2), "b.running_var": zeros(2)},
-        set(),
-        ["a.running_mean", "b.running_var"],
-    ),
-    "of two lengths": (
-        {"a.running_mean": zeros(2), "a.running_var": zeros(3)},
-        set(),
-        ["a.running_mean", "a.running_var"],
-    ),
-    "matrices": (
-        {"running_mean": zeros(2, 2), "running_var": zeros(2, 2)},
-        set(),
-        ["running_mean", "running_var"],
-    ),
-    "the outermost layer's": (
-        {"running_mean": zeros(2), "running_var": zeros(2), "w": zeros(3)},
-        {"running_mean", "running_var"},
-        [],
-    ),
-    "of another framework": (
-        {"norm/gamma": zeros(2), "norm/moving_mean": zeros(2)},
-        set(),
-        ["norm/moving_mean"],
-    ),
-    "in a list": (
-        {str(place): array for place, array in enumerate(MODEL.values())},
-        set(),
-        ["3", "4"],
-    ),
+    **{name: (model, set(), list(model)) for name, model in UNSURE.items()},
+    "the outermost layer's": ({**OUTERMOST, "w": zeros(3)}, set(OUTERMOST), []),
+    "of another framework": (OTHER_FRAMEWORK, set(), ["norm/moving_mean"]),
+    "in a list": (IN_A_LIST, set(), ["3", "4"]),
     "none": ({"w": zeros(2), "b": zeros(2), "count": np.array(3.0)}, set(), []),
     "a counter after two others": ({"w": zeros(2, 2), "b": zeros(2), "n": np.array(3)}, set(), []),
 }
@@ -136,8 +97,7 @@ def test_the_run_says_so(
 ) -> None:
     def said(model: ArrayRecord, **part: Any) -> list[str]:
         caplog.clear()
-        with caplog.at_level(logging.INFO, "flwr"):
-            make(**part).expect(2, model)
+        make(**part).expect(2, model)
         return [one.getMessage() for one in caplog.records if "statistics" in one.getMessage()]
 
     assert said(record(MODEL)) == [

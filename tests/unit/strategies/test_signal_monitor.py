@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.advice import UtilityForecast
@@ -25,9 +24,8 @@ from flower_ldp.strategies import (
     SignDSStrategy,
 )
 from flower_ldp.strategies.forecast import SignalMonitor
-from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from tests.fixtures import message, parsed, record
-from tests.unit.strategies.fake_grid import make_messages_outside_a_run
+from tests.fixtures import record
+from tests.unit.strategies.rounds import answer, ask
 
 DIMENSION = 400
 MODEL = {"w": np.zeros(DIMENSION, dtype=np.float32)}
@@ -52,11 +50,6 @@ def rounds_of(
         ]
         watch.add(MECHANISM.total(named, watched.weights), len(named))
     return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
-
-
-@pytest.fixture(autouse=True)
-def _log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="flwr")
 
 
 def test_updates_without_a_direction_are_noise_and_are_told_once(
@@ -116,19 +109,6 @@ def test_where_noise_cannot_be_told_nothing_is_said(caplog: pytest.LogCaptureFix
     assert rounds_of(outlook(4, 3, 12), lambda: np.zeros(12), caplog) == []
 
 
-class FakeGrid:
-    def __init__(self, nodes: int = 20) -> None:
-        self.nodes = nodes
-
-    def get_node_ids(self) -> list[int]:
-        return list(range(100, 100 + self.nodes))
-
-
-@pytest.fixture
-def _outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_messages_outside_a_run(monkeypatch)
-
-
 def said(caplog: pytest.LogCaptureFixture, start: str) -> list[logging.LogRecord]:
     return [one for one in caplog.records if one.getMessage().startswith(start)]
 
@@ -136,20 +116,14 @@ def said(caplog: pytest.LogCaptureFixture, start: str) -> list[logging.LogRecord
 def run(strategy: CodewordStrategy, rounds: int) -> None:
     """Run rounds in which each node answers an update of zeros, as an honest gate would."""
     strategy.expect(rounds, record(MODEL))
+    zeros = np.zeros(DIMENSION)
     for server_round in range(1, rounds + 1):
-        grid: Any = FakeGrid()
-        sent = strategy.configure_train(server_round, record(MODEL), ConfigRecord(), grid)
-        replies = []
-        for one in sent:
-            asked = parsed(one.content.config_records[PROPOSAL_KEY])
-            drawn = asked.mechanism.randomize(np.zeros(DIMENSION), RandomSource.seeded(1))
-            payload = asked.mechanism.encode(drawn, DIMENSION)
-            content = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})})
-            replies.append(message(content, node=one.metadata.dst_node_id, reply=True))
+        asked = ask(strategy, MODEL, server_round, nodes=20)
+        replies = [answer(one, zeros, RandomSource.seeded(1)) for one in asked]
         strategy.aggregate_train(server_round, replies)
 
 
-@pytest.mark.usefixtures("_outside_a_run")
+@pytest.mark.usefixtures("outside_a_run")
 def test_a_run_that_will_not_learn_is_told_in_its_first_round(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -165,7 +139,7 @@ def test_a_run_that_will_not_learn_is_told_in_its_first_round(
     assert len(said(caplog, "outlook")) == 1
 
 
-@pytest.mark.usefixtures("_outside_a_run")
+@pytest.mark.usefixtures("outside_a_run")
 def test_a_good_outlook_is_no_warning_and_noise_still_is(caplog: pytest.LogCaptureFixture) -> None:
     strategy = CodewordStrategy(MECHANISM, STEP, answers_per_client=4)
     run(strategy, 4)
@@ -199,13 +173,12 @@ def test_a_good_outlook_is_no_warning_and_noise_still_is(caplog: pytest.LogCaptu
         ),
     ],
 )  # fmt: skip
-@pytest.mark.usefixtures("_outside_a_run")
+@pytest.mark.usefixtures("outside_a_run")
 def test_the_summary_leads_with_the_total_and_ends_with_the_verdict(
     strategy: Any, lines: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     strategy.expect(30, record(MODEL))
-    grid: Any = FakeGrid()
-    list(strategy.configure_train(1, record(MODEL), ConfigRecord(), grid))
+    ask(strategy, MODEL, nodes=20)
     caplog.clear()
     strategy.summary()
     texts = [one.getMessage() for one in caplog.records]
