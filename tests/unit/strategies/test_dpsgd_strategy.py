@@ -8,30 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import (
     FedAdam,
     FedAvg,
     FedMedian,
-    FedXgbBagging,
-    FedXgbCyclic,
-    QFedAvg,
     Strategy,
 )
 
 from flower_ldp.strategies import DPSGDStrategy, RunStopped
 from tests.fixtures import error_reply, message, record
-from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
+from tests.unit.strategies.rounds import aggregated, ask, ask_evaluation
+
+pytestmark = pytest.mark.usefixtures("outside_a_run")
 
 MODEL = {"w": np.zeros((2, 3), dtype=np.float32), "steps": np.array(3, dtype=np.int64)}
 HONEST = {**MODEL, "w": np.ones((2, 3), dtype=np.float32)}
 NODES = 100
-HOSTILE = 100
-
-
-@pytest.fixture(autouse=True)
-def _outside_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_messages_outside_a_run(monkeypatch)
 
 
 def reply(node: int, arrays: Any = HONEST, **metrics: Any) -> Message:
@@ -42,9 +35,7 @@ def reply(node: int, arrays: Any = HONEST, **metrics: Any) -> Message:
 
 
 def asked(strategy: DPSGDStrategy, nodes: int = NODES) -> list[int]:
-    grid: Any = FakeGrid(nodes)
-    sent = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
-    return [one.metadata.dst_node_id for one in sent]
+    return [one.metadata.dst_node_id for one in ask(strategy, MODEL, nodes=nodes)]
 
 
 def array(data: bytes) -> ArrayRecord:
@@ -81,13 +72,11 @@ def test_a_reply_that_is_no_such_model_is_left_out(inner: type[Strategy], name: 
     strategy = DPSGDStrategy(inner(fraction_evaluate=0.0))  # type: ignore[call-arg]
     nodes = asked(strategy, 3)
     replies = [reply(nodes[0], BAD[name]), reply(nodes[1]), reply(nodes[2])]
-    arrays, metrics = strategy.aggregate_train(1, replies)
-    assert arrays is not None
-    assert metrics is not None
+    after, metrics = aggregated(strategy, replies)
     assert (metrics["accepted"], metrics["rejected-model"]) == (2, 1)
-    assert np.isfinite(arrays["w"].numpy()).all()
+    assert np.isfinite(after["w"]).all()
     if inner is not FedAdam:
-        np.testing.assert_allclose(arrays["w"].numpy(), HONEST["w"])
+        np.testing.assert_allclose(after["w"], HONEST["w"])
 
 
 @pytest.mark.parametrize("number", [1e12, 2**62, float("nan"), float("inf"), -99.0, 0])
@@ -96,10 +85,8 @@ def test_what_a_client_says_of_its_number_weighs_nothing(number: float) -> None:
     nodes = asked(strategy)
     hostile = {**MODEL, "w": np.full((2, 3), 100.0, dtype=np.float32)}
     replies = [reply(nodes[0], hostile, **{"num-examples": number}), *map(reply, nodes[1:])]
-    arrays, metrics = strategy.aggregate_train(1, replies)
-    assert arrays is not None
-    assert metrics is not None
-    np.testing.assert_allclose(arrays["w"].numpy(), 1.99, rtol=1e-5)
+    after, metrics = aggregated(strategy, replies)
+    np.testing.assert_allclose(after["w"], 1.99, rtol=1e-5)
     assert metrics["accepted"] == NODES
 
 
@@ -108,41 +95,32 @@ def test_metrics_of_other_names_end_no_round() -> None:
     nodes = asked(strategy)
     no_metrics = message(RecordDict({"a": record(HONEST)}), node=nodes[1], reply=True)
     replies = [reply(nodes[0], **{"other": 5.0}), no_metrics, *map(reply, nodes[2:])]
-    arrays, metrics = strategy.aggregate_train(1, replies)
-    assert arrays is not None
-    assert metrics is not None
+    _, metrics = aggregated(strategy, replies)
     assert metrics["accepted"] == NODES
 
 
 def test_the_servers_numbers_are_the_weights_and_others_are_not_asked() -> None:
     strategy = DPSGDStrategy(FedAvg(weighted_by_key="n"), {100: 3, 101: 1.0})
     assert sorted(asked(strategy)) == [100, 101]
-    arrays, _ = strategy.aggregate_train(1, [reply(100), reply(101, MODEL), reply(102)])
-    assert arrays is not None
-    np.testing.assert_allclose(arrays["w"].numpy(), 0.75)
+    after, _ = aggregated(strategy, [reply(100), reply(101, MODEL), reply(102)])
+    np.testing.assert_allclose(after["w"], 0.75)
 
 
 def test_nobody_answers_twice_or_unasked() -> None:
     strategy = DPSGDStrategy(FedAvg())
     (node, *_) = asked(strategy, 2)
-    _, metrics = strategy.aggregate_train(1, [reply(node), reply(node, MODEL), reply(999)])
-    assert metrics is not None
+    _, metrics = aggregated(strategy, [reply(node), reply(node, MODEL), reply(999)])
     assert (metrics["accepted"], metrics["rejected-sender"]) == (1, 2)
 
 
 def test_a_share_that_noise_could_not_make_is_left_out() -> None:
     strategy = DPSGDStrategy(FedAvg())
-    grid: Any = FakeGrid(4)
-    list(strategy.configure_evaluate(1, record(MODEL), ConfigRecord(), grid))
+    ask_evaluation(strategy, MODEL)
     shares: list[Any] = [0.5, 1e300, float("nan"), [0.5]]
-    replies = [
-        message(
-            RecordDict({"m": MetricRecord({"accuracy": share, "num-examples": 10**12})}),
-            node=100 + n,
-            reply=True,
-        )
-        for n, share in enumerate(shares)
-    ]
+    replies = []
+    for node, share in enumerate(shares, start=100):
+        metric = MetricRecord({"accuracy": share, "num-examples": 10**12})
+        replies.append(message(RecordDict({"m": metric}), node=node, reply=True))
     metrics = strategy.aggregate_evaluate(1, replies)
     assert metrics is not None
     assert dict(metrics) == {"accuracy": 0.5, "accepted": 1, "rejected": 3, "rejected-metric": 3}
@@ -153,24 +131,3 @@ def test_a_run_that_all_clients_refuse_stops_with_the_sentence() -> None:
     nodes = asked(strategy, 3)
     with pytest.raises(RunStopped, match=r"ldp:refused:proposal 3 times: .*of one name"):
         strategy.aggregate_train(1, [error_reply("ldp:refused:proposal", node) for node in nodes])
-
-
-@pytest.mark.parametrize("weight", [0, -1.0, float("nan"), float("inf")])
-def test_a_weight_that_is_none_is_refused(weight: float) -> None:
-    with pytest.raises(ValueError, match="the weight of node 5"):
-        DPSGDStrategy(FedAvg(), {5: weight})
-    with pytest.raises(TypeError, match=r"strategy must be a strategy of Flower's"):
-        DPSGDStrategy(FedAvg)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "inner", [QFedAvg(0.1), FedXgbBagging(), FedXgbCyclic()], ids=lambda one: type(one).__name__
-)
-def test_a_strategy_that_needs_losses_or_trees_is_refused(inner: Strategy) -> None:
-    with pytest.raises(TypeError, match=f"{type(inner).__name__} needs losses or trees"):
-        DPSGDStrategy(inner)
-
-
-def test_weights_without_a_finite_sum_are_refused() -> None:
-    with pytest.raises(ValueError, match="the sum of weights is infinite"):
-        DPSGDStrategy(FedAvg(), weights={1: 1e308, 2: 1e308})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord
 
 from flower_ldp.advice import advise
 from flower_ldp.mechanisms import Codeword, MagRR, SignDS, Subspace
@@ -26,21 +24,23 @@ from flower_ldp.strategies.forecast import suggest_trainable
 from flower_ldp.strategies.training import TrainingStrategy
 from flower_ldp.wire.layout import ModelLayout, Part
 from tests.fixtures import record
-from tests.unit.strategies.fake_grid import FakeGrid, make_messages_outside_a_run
+from tests.unit.strategies.rounds import ask
 
-SHAPES: dict[str, tuple[int, ...]] = {
-    "conv1.weight": (6, 3, 5, 5),
-    "conv1.bias": (6,),
-    "conv2.weight": (16, 6, 5, 5),
-    "conv2.bias": (16,),
-    "fc1.weight": (120, 400),
-    "fc1.bias": (120,),
-    "fc2.weight": (84, 120),
-    "fc2.bias": (84,),
-    "fc3.weight": (10, 84),
-    "fc3.bias": (10,),
+pytestmark = pytest.mark.usefixtures("outside_a_run")
+
+
+def layer(name: str, *shape: int) -> dict[str, np.ndarray]:
+    weight, bias = np.zeros(shape, dtype=np.float32), np.zeros(shape[0], dtype=np.float32)
+    return {f"{name}.weight": weight, f"{name}.bias": bias}
+
+
+QUICKSTART = {
+    **layer("conv1", 6, 3, 5, 5),
+    **layer("conv2", 16, 6, 5, 5),
+    **layer("fc1", 120, 400),
+    **layer("fc2", 84, 120),
+    **layer("fc3", 10, 84),
 }
-QUICKSTART = {name: np.zeros(shape, dtype=np.float32) for name, shape in SHAPES.items()}
 HEAD = {"basis": np.zeros((32, 32), dtype=np.float32), "head.weight": np.zeros((10, 28))}
 CLIENTS, ROUNDS = 100, 3
 APP = Path(__file__).parents[3] / "examples/existing_app/private/quickstart/server_app.py"
@@ -79,12 +79,6 @@ def asked_once(**part: Any) -> CodewordStrategy:
     )
 
 
-@pytest.fixture(autouse=True)
-def _outside_a_run(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    make_messages_outside_a_run(monkeypatch)
-    caplog.set_level(logging.INFO, logger="flwr")
-
-
 def begun(
     strategy: TrainingStrategy[Any],
     caplog: pytest.LogCaptureFixture,
@@ -94,18 +88,9 @@ def begun(
 ) -> str:
     """Ask for a run's first round; return what is said of the run."""
     caplog.clear()
-    grid: Any = FakeGrid(clients)
     strategy.expect(rounds, record(model))
-    asked = list(strategy.configure_train(1, record(model), ConfigRecord(), grid))
-    assert asked
-    return "\n".join(one.getMessage() for one in caplog.records)
-
-
-def spoken(strategy: TrainingStrategy[Any], caplog: pytest.LogCaptureFixture) -> str:
-    """Return the summary."""
-    caplog.clear()
-    strategy.summary()
-    return "\n".join(one.getMessage() for one in caplog.records)
+    assert ask(strategy, model, nodes=clients)
+    return "\n".join(caplog.messages)
 
 
 def number(pattern: str, said: str) -> int:
@@ -178,7 +163,9 @@ def test_a_larger_total_that_is_said_to_be_enough_is(caplog: pytest.LogCaptureFi
         fraction_train=advice.answers_per_client / ROUNDS,
     )
     assert "outlook: good" in begun(strategy, caplog, model)
-    assert f"at most epsilon {total} per client" in spoken(strategy, caplog)
+    caplog.clear()
+    strategy.summary()
+    assert f"at most epsilon {total} per client" in caplog.text
 
 
 def test_of_a_subspace_no_arrays_are_named(caplog: pytest.LogCaptureFixture) -> None:
