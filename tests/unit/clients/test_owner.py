@@ -286,9 +286,6 @@ def test_no_message_can_take_the_name_of_a_charge_of_the_owners_own(
     with Ledger.open(policy.parent / "ledger.sqlite") as ledger:
         assert ledger.mark().entries == 0
     owner.authorize(replace(request, run_id=1), context()).close()
-
-
-def test_the_gate_refuses_a_message_of_run_0_before_the_app_is_asked(policy: Path) -> None:
     one = message(proposal(MODEL, SELECTION), message_id="labels:train")
     one.metadata.__dict__["_run_id"] = 0
     reply = LdpMod(train=SignDSRelease())(one, context(), not_called)

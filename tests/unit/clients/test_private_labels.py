@@ -315,16 +315,21 @@ def test_a_prior_that_the_ledger_could_not_store_costs_nothing(folder: Path) -> 
     assert total(folder) == 1.0
 
 
+def assert_fits(reports: np.ndarray, report_end: int, prior: np.ndarray | None) -> None:
+    """What is stored is no longer than was allowed for, and that is no guess."""
+    packed, allowed = pack(reports, prior, bytes(32)), most_bytes(len(reports), report_end, prior)
+    assert len(packed) <= allowed
+    assert allowed < 1.01 * (reports.nbytes + (0 if prior is None else prior.nbytes)) + 5_000
+    np.testing.assert_array_equal(unpack(packed)[0], reports)
+
+
 @pytest.mark.parametrize("each", [True, False])
 @pytest.mark.parametrize("categories", [2, 10, 300, 70_000])
 def test_no_stored_set_is_longer_than_was_allowed_for(categories: int, each: bool) -> None:
     rng = np.random.default_rng(categories)
     for n in (1, 400_000 // categories):
-        reports = rng.integers(0, categories, n)
         prior = rng.random((n, categories) if each else (categories,)).astype(np.float32)
-        allowed = most_bytes(n, categories, prior)
-        assert len(pack(reports, prior, bytes(rng.bytes(32)))) <= allowed
-        assert allowed < 1.01 * (prior.nbytes + reports.nbytes) + 5_000
+        assert_fits(rng.integers(0, categories, n), categories, prior)
 
 
 @pytest.mark.parametrize("categories", [8, 9, 33, 62])
@@ -332,9 +337,7 @@ def test_no_stored_sets_are_longer_than_was_allowed_for(categories: int) -> None
     sets = SubsetSelection(0.01, categories, unit=Unit.LABEL)
     for n in (1, 20_000):
         reports = sets.randomize_array(np.zeros(n), RandomSource.seeded(n))
-        packed = pack(reports, None, bytes(32))
-        assert len(packed) <= most_bytes(n, sets.report_end, None)
-        np.testing.assert_array_equal(unpack(packed)[0], reports)
+        assert_fits(reports, sets.report_end, None)
 
 
 def test_the_bound_on_what_is_stored_decides_before_the_charge(

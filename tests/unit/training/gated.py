@@ -188,3 +188,16 @@ def raiser(error: BaseException) -> Callable[..., Any]:
 def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Add no noise, so that what is computed can be compared."""
     monkeypatch.setattr(private, "noised_whole", lambda whole, unit, rng: whole.double() * unit)
+
+
+class Seen(nn.Linear):
+    """Adds up in a buffer what it has seen, and says more the more that is."""
+
+    def __init__(self, *, persistent: bool = True) -> None:
+        super().__init__(2, 1)
+        self.register_buffer("seen", torch.zeros(1), persistent=persistent)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.seen += x[:, 0].sum()
+        return super().forward(x) + self.seen

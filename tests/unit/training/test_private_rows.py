@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.training.gated import MODEL, arrays_of, expected, state_of, without_noise
+from tests.unit.training.gated import MODEL, Seen, arrays_of, expected, state_of, without_noise
 from tests.unit.training.gated import raiser as raising
 
 pytest.importorskip("torch")
@@ -100,21 +100,17 @@ def test_a_row_that_fails_counts_as_zero_and_no_other_does(tmp_path: Path, name:
     assert found.tolist() == weights(Site(other, arguments={"data": reads}).ask()).tolist()
 
 
-class ByHand(nn.Module):
+class Raising(nn.Linear):
     """A model that raises for some rows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight, self.bias = nn.Parameter(torch.zeros(1, 2)), nn.Parameter(torch.zeros(1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if float(x[0, 0]) == 3.0:
             raise ZeroDivisionError("three")
-        return x @ self.weight.T + self.bias
+        return super().forward(x)
 
 
 def test_a_row_for_which_the_model_raises_counts_as_zero(tmp_path: Path) -> None:
-    found = weights(Site(tmp_path, arguments={"model": ByHand}).ask())
+    found = weights(Site(tmp_path, arguments={"model": lambda: Raising(2, 1)}).ask())
     assert found == pytest.approx(expected([[r] for i, r in enumerate(ROWS) if i != 3]), rel=1e-5)
 
 
@@ -264,9 +260,36 @@ def test_what_says_whose_a_row_is(make: Callable[[], Any], is_one: bool) -> None
     assert [rows.tolist() for rows in found] == ([[0, 2], [1]] if is_one else [[1]])
 
 
-@pytest.mark.parametrize("form", [np.array, torch.tensor, lambda held: list(torch.tensor(held))])
-def test_groups_in_arrays_are_their_numbers(form: Callable[[list[int]], Any]) -> None:
-    assert [rows.tolist() for rows in by_group(form([4, 4, 5, 4]), 4)] == [[0, 1, 3], [2]]
+class Labels(Sequence[str]):
+    """Whose rows are whose, read from somewhere; one cannot be read."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 2:
+            raise self._error
+        return f"patient {index}"
+
+
+@pytest.mark.parametrize(
+    ("groups", "rows"),
+    [
+        (np.array([4, 4, 5, 4]), [[0, 1, 3], [2]]),
+        (torch.tensor([4, 4, 5, 4]), [[0, 1, 3], [2]]),
+        ([*torch.tensor([4, 4, 5, 4])], [[0, 1, 3], [2]]),
+        (Labels(OSError("no file")), [[0], [1], [3]]),
+        (Labels(SystemExit(3)), [[0], [1], [3]]),
+        (Labels(IndexError()), [[0], [1], [3]]),
+    ],
+)
+def test_groups_are_their_values_and_one_that_cannot_be_read_is_none(
+    groups: Any, rows: list[list[int]]
+) -> None:
+    assert [found.tolist() for found in by_group(groups, 4)] == rows
 
 
 @pytest.mark.parametrize("groups", [{0: "ann", 1: "ann"}, {"ann", "bob"}])
@@ -313,18 +336,6 @@ def test_each_takes_part_by_a_coin_of_the_rate(rate: float) -> None:
 
 
 # Models.
-
-
-class Normed(nn.Module):
-    """A model with averages that training changes, unless it is told to leave them alone."""
-
-    def __init__(self, training: bool) -> None:
-        super().__init__()
-        self.norm, self.out = nn.BatchNorm1d(2), nn.Linear(2, 1)
-        self.train(training)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.out(self.norm(x))  # type: ignore[no-any-return]
 
 
 class Tied(nn.Module):
@@ -378,34 +389,27 @@ def test_gradients_are_there_whatever_the_app_told_torch(tmp_path: Path) -> None
     assert weights(site.ask()) == pytest.approx(expected([[r] for r in ROWS]), rel=1e-5)
 
 
+def normed(training: bool) -> nn.Module:
+    """Return a model with averages that training changes, unless it is told to leave them alone."""
+    return nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1)).train(training)
+
+
 def test_constant_buffers_pass_and_leave_as_they_came(tmp_path: Path) -> None:
-    sent = state_of(Normed(False))
-    sent["norm.running_mean"] = np.array([0.5, -0.5], dtype=np.float32)
-    reply = Site(tmp_path, arguments={"model": lambda: Normed(False)}).ask(arrays=sent)
+    sent = state_of(normed(False))
+    sent["0.running_mean"] = np.array([0.5, -0.5], dtype=np.float32)
+    reply = Site(tmp_path, arguments={"model": lambda: normed(False)}).ask(arrays=sent)
     found = arrays_of(reply)
-    for name in ("norm.running_mean", "norm.running_var", "norm.num_batches_tracked"):
+    for name in ("0.running_mean", "0.running_var", "0.num_batches_tracked"):
         assert found[name].tolist() == sent[name].tolist()
         assert found[name].dtype == sent[name].dtype
-    assert found["out.weight"].tolist() != sent["out.weight"].tolist()
-
-
-class Counts(nn.Linear):
-    """A model with a buffer of its own that counts the passes."""
-
-    def __init__(self) -> None:
-        super().__init__(2, 1)
-        self.register_buffer("passes", torch.zeros(1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.passes += 1
-        return super().forward(x)
+    assert found["1.weight"].tolist() != sent["1.weight"].tolist()
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"model": lambda: Normed(True)}, "GroupNorm"),
-        ({"model": Counts}, "passes"),
+        ({"model": lambda: normed(True)}, "GroupNorm"),
+        ({"model": Seen, "like": (torch.ones(2), torch.zeros(1))}, "seen"),
         ({"model": lambda: nn.Linear(3, 1)}, "weight"),
         ({"like": (torch.zeros(3), torch.zeros(1))}, "public row"),
         ({"like": LIKE[:1]}, "public row"),
@@ -417,7 +421,7 @@ def test_what_cannot_be_trained_privately_is_refused_with_advice(
     tmp_path: Path, arguments: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     site = Site(tmp_path, mode="simulation", arguments=arguments)
-    has_state = arguments.get("model") is Counts or said == "GroupNorm"
+    has_state = arguments.get("model") is Seen or said == "GroupNorm"
     sent = state_of(arguments["model"]()) if has_state else MODEL
     assert site.ask(arrays=sent).error.reason == "ldp:failed"
     assert said in caplog.text

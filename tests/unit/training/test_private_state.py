@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.training.gated import state_of, without_noise
+from tests.unit.training.gated import Seen, arrays_of, state_of, without_noise
 
 pytest.importorskip("torch")
 pytest.importorskip("scipy")
@@ -22,7 +22,6 @@ import torch
 from flwr.app import Context, Message
 from torch import nn
 
-from flower_ldp.clients.session import by_group
 from flower_ldp.training import private
 from flower_ldp.training.gradients import StepSum
 from tests.unit.training.gated import ROWS, Site, found_of, row_model, squares, weights
@@ -37,62 +36,30 @@ def parameters(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: p.detach().clone() for name, p in model.named_parameters()}
 
 
-class Words(nn.Module):
-    """Shortens the vector of each word that it meets, in place."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.words = nn.Embedding(4, 2, max_norm=1.0)
-        self.out = nn.Linear(2, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.out(self.words(x))  # type: ignore[no-any-return]
+def words() -> nn.Module:
+    """Return what shortens the vector of each word that it meets, in place."""
+    return nn.Sequential(nn.Embedding(4, 2, max_norm=1.0), nn.Linear(2, 1))
 
 
 def test_a_pass_that_changes_weights_changes_none_that_leave(tmp_path: Path) -> None:
     """Without this, the clip and the noise may be as small as the server likes."""
-    sent = state_of(Words())
-    sent["words.weight"][:] = 0.1
-    sent["words.weight"][2] = 30.0
+    sent = state_of(words())
+    sent["0.weight"][:] = 0.1
+    sent["0.weight"][2] = 30.0
     found = []
     for place, data in enumerate(([(torch.tensor(2), torch.ones(1))], [WORD])):
         folder = tmp_path / str(place)
         folder.mkdir()
         still: Callable[..., Any] = lambda weights: torch.optim.SGD(weights, lr=0.0)  # noqa: E731
-        site = Site(
-            folder,
-            arguments={"model": Words, "data": data, "like": WORD, "optimizer": still},
-        )
-        reply = site.ask(arrays=sent)
-        assert not reply.has_error()
-        found.append(reply.content.array_records["arrays"]["words.weight"].numpy().tolist())
-    assert found[0] == found[1] == sent["words.weight"].tolist()
-
-
-class Hidden(nn.Module):
-    """Keeps what it has seen in a buffer that its state does not have."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.out = nn.Linear(2, 1)
-        self.register_buffer("seen", torch.zeros(1), persistent=False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
-            self.seen += x[:, 0].sum()
-        return self.out(x) + self.seen  # type: ignore[no-any-return]
-
-
-def test_a_buffer_outside_of_the_state_is_refused_too() -> None:
-    model = Hidden()
-    like = (torch.ones(2), torch.zeros(1))
-    with pytest.raises(ValueError, match="seen"):
-        row_model(model, squares, [], like).check(parameters(model))
+        given = {"model": words, "data": data, "like": WORD, "optimizer": still}
+        reply = Site(folder, arguments=given).ask(arrays=sent)
+        found.append(arrays_of(reply)["0.weight"].tolist())
+    assert found[0] == found[1] == sent["0.weight"].tolist()
 
 
 def test_a_buffer_outside_of_the_state_is_every_rows_own() -> None:
     """The public row does not change it, a private one does: what comes next is the same."""
-    model = Hidden()
+    model = Seen(persistent=False)
     one, other = (torch.full((2,), 9.0), torch.ones(1)), (torch.ones(2), torch.ones(1))
     asked = row_model(model, squares, [one, other], (torch.zeros(2), torch.zeros(1)))
     given = parameters(model)
@@ -101,42 +68,21 @@ def test_a_buffer_outside_of_the_state_is_every_rows_own() -> None:
     assert after[0] is not None
     assert after[1] is not None
     assert after[0].tolist() == after[1].tolist()
-
-
-class Counts(nn.Module):
-    """Counts rows in a buffer of its state, and says more the more it has seen."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.out = nn.Linear(2, 2)
-        self.register_buffer("passes", torch.zeros(1))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
-            self.passes += x[:, 0].sum()
-        return self.out(x) + self.passes  # type: ignore[no-any-return]
+    with pytest.raises(ValueError, match="seen"):  # where the public row changes it, it is refused
+        row_model(model, squares, [], other).check(given)
 
 
 def test_an_evaluation_keeps_no_state_either() -> None:
     """There all of a model's state is given as weights."""
-    model = Counts()
+    model = Seen()
     state = {name: value.clone() for name, value in model.state_dict().items()}
     row = (torch.ones(2), torch.zeros(1))
     asked = row_model(model, squares, [row, row], row, learns=False)
-    with pytest.raises(ValueError, match="passes"):
+    with pytest.raises(ValueError, match="seen"):
         asked.check(state)
     first, second = found_of(asked, state, 0, 1)
     assert first == second
-    assert state["passes"].tolist() == model.passes.tolist() == [0.0]
-
-
-class Dropping(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.out = nn.Linear(64, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.out(nn.functional.dropout(x))  # type: ignore[no-any-return]
+    assert state["seen"].tolist() == model.seen.tolist() == [0.0]
 
 
 def test_masks_do_not_follow_from_a_seed_of_the_apps(tmp_path: Path) -> None:
@@ -150,14 +96,11 @@ def test_masks_do_not_follow_from_a_seed_of_the_apps(tmp_path: Path) -> None:
         return reply
 
     afterwards: list[float] = []
-    site = Site(
-        tmp_path,
-        arguments={"model": Dropping, "data": [row] * 8, "like": row},
-        task=seeded,
-    )
-    sent = state_of(Dropping())
-    replies = [site.ask(name, arrays=sent) for name in ("m-1", "m-2")]
-    found = [reply.content.array_records["arrays"]["out.weight"].numpy() for reply in replies]
+    dropping = nn.Sequential(nn.Dropout(0.5), nn.Linear(64, 1))
+    given = {"model": lambda: dropping, "data": [row] * 8, "like": row}
+    site = Site(tmp_path, arguments=given, task=seeded)
+    sent = state_of(dropping)
+    found = [arrays_of(site.ask(name, arrays=sent))["1.weight"] for name in ("m-1", "m-2")]
     assert len(afterwards) == 2
     assert afterwards[0] == afterwards[1]
     assert found[0].tolist() != found[1].tolist()
@@ -381,27 +324,6 @@ def test_a_model_that_changes_what_it_loads_changes_nothing_that_leaves(tmp_path
     sent = {"weight": torch.ones(1, 2).numpy(), "bias": torch.zeros(1).numpy()}
     reply = site.ask(arrays=sent)
     assert reply.content.array_records["arrays"]["weight"].numpy().tolist() == [[1.0, 1.0]]
-
-
-class Labels(Sequence[str]):
-    """Whose rows are whose, read from somewhere; one cannot be read."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def __len__(self) -> int:
-        return len(ROWS)
-
-    def __getitem__(self, index: Any) -> Any:
-        if index == 3:
-            raise self._error
-        return f"patient {index}"
-
-
-@pytest.mark.parametrize("error", [OSError("no file"), SystemExit(3), IndexError()])
-def test_a_group_that_cannot_be_read_is_none(error: BaseException) -> None:
-    found = by_group(Labels(error), len(ROWS))
-    assert [one.tolist() for one in found] == [[0], [1], [2], [4], [5], [6], [7]]
 
 
 def test_a_worker_that_dies_fails_the_training_as_a_whole(
