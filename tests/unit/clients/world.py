@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import ReleaseRequest
 from flower_ldp.privacy import Unit
 from flower_ldp.wire.proposal import PROPOSAL_KEY
-from tests.fixtures import Arrays, UnrecordedPermit, context, make_site, record
+from tests.fixtures import Arrays, UnrecordedPermit, record
 
 App = Callable[[Message, Context], Message]
 
@@ -56,18 +55,6 @@ class Watching:
     def acknowledge(self, message_type: str, context: Context) -> Any:
         self.acknowledged.append(message_type)
         return self.permit
-
-
-def site_of(folder: Path, policy: str, run: int = 3) -> Context:
-    """Return the context of a site in one of its runs."""
-    if (folder / "ledger.sqlite").exists():
-        (folder / "policy.yaml").write_text(policy)
-        given = dataclasses.replace(
-            context(), node_config={"ldp-policy": str(folder / "policy.yaml")}
-        )
-    else:
-        given = make_site(folder, policy)
-    return dataclasses.replace(given, run_id=run)
 
 
 def spent(folder: Path, unit: Unit = Unit.CLIENT, account: str = "ward-7") -> float:
