@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Barrier
 from typing import Any
 
@@ -113,20 +114,18 @@ def test_a_context_that_cannot_be_copied_as_a_whole_fails_no_call_with_a_moment(
     assert seen == [False]
 
 
+def begins(session: TrainingSession, together: Barrier) -> bool:
+    together.wait()
+    try:
+        session.begin()
+    except ReleaseError:
+        return False
+    return True
+
+
 def test_of_threads_that_begin_together_one_gets_the_steps() -> None:
     granted: Any = None  # of no matter here
     for _ in range(20):
-        session, together = TrainingSession(granted, {}), Barrier(16)
-
-        def gets_them(
-            _: int, session: TrainingSession = session, together: Barrier = together
-        ) -> bool:
-            together.wait()
-            try:
-                session.begin()
-            except ReleaseError:
-                return False
-            return True
-
+        session = TrainingSession(granted, {})
         with ThreadPoolExecutor(16) as threads:
-            assert sum(threads.map(gets_them, range(16))) == 1
+            assert sum(threads.map(partial(begins, session), [Barrier(16)] * 16)) == 1
