@@ -57,6 +57,11 @@ def messages(nodes: Iterable[int]) -> list[Message]:
     return [Message(RecordDict(), node, "train") for node in nodes]
 
 
+def ask_all(grid: Grid) -> dict[int, float | str]:
+    """Ask all nodes once, and return their numbers."""
+    return numbers(grid.send_and_receive(messages(grid.get_node_ids())))
+
+
 def numbers(replies: Iterable[Message]) -> dict[int, float | str]:
     """Return the number of each node's reply by partition, or the code of its error."""
     return {

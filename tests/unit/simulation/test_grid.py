@@ -16,7 +16,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from tests.unit.simulation.apps import asked, client, messages, numbers, partition
+from tests.unit.simulation.apps import ask_all, asked, client, messages, numbers, partition
 
 
 def test_an_exception_has_one_traceback_and_is_an_error_reply(
@@ -29,11 +29,7 @@ def test_an_exception_has_one_traceback_and_is_an_error_reply(
 
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     with caplog.at_level(logging.ERROR, "flwr"):
-        found = asked(
-            client(fail),
-            lambda grid: numbers(grid.send_and_receive(messages(grid.get_node_ids()))),
-            2,
-        )
+        found = asked(client(fail), ask_all, 2)
     assert found == {0: "error 2", 1: "error 2"}
     traces = ["".join(traceback.format_exception(*one.exc_info)) for one in caplog.records]  # type: ignore[misc]
     assert [one.count("Traceback") for one in traces] == [1, 1]
@@ -77,10 +73,7 @@ def test_what_is_no_reply_to_the_message_is_an_error() -> None:
             return message
         return Message(RecordDict(), reply_to=before[0])
 
-    found = asked(
-        app, lambda grid: numbers(grid.send_and_receive(messages(grid.get_node_ids()))), 2
-    )
-    assert found == {0: "error 2", 1: "error 2"}
+    assert asked(app, ask_all, 2) == {0: "error 2", 1: "error 2"}
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -160,11 +153,8 @@ def test_workers_begin_where_a_fork_takes_the_signals_pipe_away() -> None:
     os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1) if _FORGETS else None)
     _FORGETS.append(1)
 
-    def ask(grid: Grid) -> int:
-        return len(list(grid.send_and_receive(messages(grid.get_node_ids()))))
-
     try:
-        done = asked(client(lambda message, context: 0), ask, 2, workers=2)
+        done = asked(client(lambda message, context: 0), ask_all, 2, workers=2)
     finally:
         _FORGETS.clear()
-    assert done == 2
+    assert done == {0: 0, 1: 0}

@@ -56,12 +56,15 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
         del sys.modules[name]
 
 
-def test_packages_without_an_init_are_told_apart(made: Made) -> None:
+@pytest.mark.parametrize("module", ["of_app", "of_space.app"])
+def test_apps_of_one_name_are_told_apart(made: Made, module: str) -> None:
     """Python makes one package of both folders, with the modules of the first."""
-    first = made("plain", "of_space.app", **{"of_space/app": APP})
-    second = made("private", "of_space.app", **{"of_space/app": f"{APP}# another\n"})
-    load_folder(first)
-    with pytest.raises(ConfigError, match=r"of_space.app was loaded before, from .*plain"):
+    file = module.replace(".", "/")
+    first = made("plain", module, **{file: APP})
+    second = made("private", module, **{file: f"{APP}# another\n"})
+    found = load_folder(first)
+    assert load_folder(first).client is found.client
+    with pytest.raises(ConfigError, match=rf"{module} was loaded before, from .*plain"):
         load_folder(second)
 
 

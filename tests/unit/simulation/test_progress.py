@@ -10,12 +10,11 @@ from typing import Any, TextIO
 
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp import Grid
 
-from flower_ldp.simulation import run_in_process
 from flower_ldp.simulation.progress import RunProgress, Watcher, watching
 from tests.fixtures import message
+from tests.unit.simulation import apps
 
 
 class Watch:
@@ -120,21 +119,17 @@ def test_a_display_is_not_drawn_for_each_message_but_at_the_end() -> None:
 
 def run(**options: Any) -> None:
     """Run two rounds of three clients; the third fails."""
-    server, client = ServerApp(), ClientApp()
 
-    @server.main()
-    def main(grid: Grid, _: Context) -> None:
-        for _ in range(2):
-            nodes = grid.get_node_ids()
-            list(grid.send_and_receive([Message(RecordDict(), one, "train") for one in nodes]))
-
-    @client.train()
-    def train(asked: Message, context: Context) -> Message:
-        if context.node_config["partition-id"] == 2:
+    def work(_: Message, context: Context) -> int:
+        if apps.partition(context) == 2:
             raise ZeroDivisionError
-        return Message(RecordDict(), reply_to=asked)
+        return 0
 
-    run_in_process(server, client, 3, **options)
+    def ask(grid: Grid) -> None:
+        for _ in range(2):
+            apps.ask_all(grid)
+
+    apps.asked(apps.client(work), ask, 3, **options)
 
 
 def test_a_watcher_of_ones_own_is_told_of_every_message() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
@@ -23,9 +23,9 @@ from flower_ldp.policy import load_policy
 from flower_ldp.privacy import Unit
 from flower_ldp.simulation import Fate, Faults, run_in_process
 from flower_ldp.strategies import FixedStep, GaussianStrategy, SignDSStrategy
-from tests.fixtures import UnrecordedPermit
+from tests.fixtures import UnrecordedPermit, record
 
-MODEL = ArrayRecord({"w": Array(np.zeros(1_000, dtype=np.float32))})
+MODEL = record({"w": np.zeros(1_000, dtype=np.float32)})
 NODES = 10
 ROUNDS = 3
 EPSILON = 4.0
@@ -40,13 +40,8 @@ def client(*mods: LdpMod) -> ClientApp:
         part = int(context.node_config["partition-id"])
         model = message.content.array_records["arrays"]["w"].numpy()
         step = np.cos(np.arange(model.size) * (part + 1)).astype(model.dtype)
-        content = RecordDict(
-            {
-                "arrays": ArrayRecord({"w": Array(model + step)}),
-                "metrics": MetricRecord({"num-examples": part + 1}),
-            }
-        )
-        return Message(content, reply_to=message)
+        arrays, metrics = record({"w": model + step}), MetricRecord({"num-examples": part + 1})
+        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
     return app
 
@@ -164,16 +159,11 @@ def test_fedavg_averages_who_answered_in_time() -> None:
     assert model == pytest.approx(ROUNDS * np.cos(np.arange(1_000)), rel=1e-5)
 
 
-def test_the_same_seed_gives_the_same_history() -> None:
-    def history(seed: int) -> list[object]:
-        faults = Faults(seed=seed, away=0.2, slow=0.2, lost=0.2, leaving=0.1)
-        return fedavg(faults)
-
-    assert history(1) == history(1)
-    assert history(1)[:ROUNDS] != history(2)[:ROUNDS]
-
-
 def test_the_same_seed_gives_the_same_history_whatever_the_number_of_workers() -> None:
-    faults = Faults(seed=1, away=0.2, slow=0.2, lost=0.2, leaving=0.1)
-    one, two = (fedavg(faults, workers=workers) for workers in (1, 2))
-    assert one == two
+    def history(seed: int, workers: int = 1) -> list[object]:
+        faults = Faults(seed=seed, away=0.2, slow=0.2, lost=0.2, leaving=0.1)
+        return fedavg(faults, workers=workers)
+
+    first = history(1)
+    assert first == history(1) == history(1, workers=2)
+    assert first[:ROUNDS] != history(2)[:ROUNDS]

@@ -9,48 +9,30 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import Context, Message, RecordDict
 from flwr.server.superlink.linkstate.utils import (
     check_node_availability_for_in_message,
     verify_message_ids,
 )
-from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp import Grid
 
-from flower_ldp.simulation import Fate, Faults, run_in_process
+from flower_ldp.simulation import Fate, Faults
+from tests.unit.simulation import apps
+from tests.unit.simulation.apps import client, count_calls, partition
 
 EXPIRED, GONE = 3, 5
 FIRST, SECOND, THIRD = 0, 1, 2
 
 
-def counting(worked: list[int] | None = None) -> ClientApp:
-    """Answer with the partition and the number of messages that it has worked on."""
-    app = ClientApp()
+def asked(faults: Faults, ask: Any, worked: list[int] | None = None) -> Any:
+    """Run a server app that asks three nodes, and return what that gave; note who has worked."""
 
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        calls = context.state.config_records.setdefault("calls", ConfigRecord({"n": 0}))
-        calls["n"] = int(calls["n"]) + 1  # type: ignore[arg-type]
-        part = int(context.node_config["partition-id"])
+    def work(message: Message, context: Context) -> int:
         if worked is not None:
-            worked.append(part)
-        answer = ConfigRecord({"part": part, "n": calls["n"]})
-        return Message(RecordDict({"answer": answer}), reply_to=message)
+            worked.append(partition(context))
+        return count_calls(message, context)
 
-    return app
-
-
-def asked(faults: Faults, ask: Any, nodes: int = 3, worked: list[int] | None = None) -> Any:
-    """Run a server app that asks, and return what that gave."""
-    found: list[Any] = []
-    app = ServerApp()
-
-    @app.main()
-    def main(grid: Grid, context: Context) -> None:
-        found.append(ask(grid))
-
-    run_in_process(app, counting(worked), nodes, faults=faults)
-    return found[0]
+    return apps.asked(client(work), ask, 3, faults=faults)
 
 
 def to(*parts: int, ttl: float | None = None) -> list[Message]:
@@ -62,7 +44,7 @@ def seen(replies: Any) -> list[object]:
     return [
         one.error.code
         if one.has_error()
-        else tuple(one.content.config_records["answer"][name] for name in ("part", "n"))
+        else (one.metadata.src_node_id - 1_000_000, one.content["m"]["n"])
         for one in replies
     ]
 
