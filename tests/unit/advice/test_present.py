@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import MetricRecord, RecordDict
+from flwr.app import Message, MetricRecord, RecordDict
 from flwr.clientapp.mod import LocalDpMod, localdp_mod
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideAdaptiveClipping,
@@ -27,34 +27,59 @@ from flower_ldp.strategies.other_software import (
     local_dp_mod,
     mindspore_dp,
 )
-from tests.fixtures import context, message, record
+from tests.fixtures import Arrays, context, message, record
+
+
+def left(mod: LocalDpMod, before: Arrays, after: Arrays) -> list[np.ndarray]:
+    """Return the arrays that leave a client which trained one model into another."""
+    asked = message(RecordDict({"arrays": record(before)}))
+    moved = message(RecordDict({"arrays": record(after)}), reply=True)
+    answer = mod(asked, context(), lambda *_: moved)
+    return answer.content.array_records["arrays"].to_numpy_ndarrays()
+
+
+def trained(node: int, update: np.ndarray) -> Message:
+    metrics = MetricRecord({"num-examples": 1})
+    content = RecordDict({"arrays": record({"w": update}), "metrics": metrics})
+    return message(content, node=node, reply=True)
+
+
+def mean(wrapper: Any, *updates: np.ndarray) -> np.ndarray:
+    """Return the model that a wrapper makes of clients' updates to a model of zeros."""
+    wrapper.current_arrays = record({"w": np.zeros_like(updates[0])})
+    replies = [trained(node, update) for node, update in enumerate(updates, 7)]
+    arrays, _ = wrapper.aggregate_train(1, replies)
+    assert arrays is not None
+    found: np.ndarray = arrays["w"].numpy()
+    return found
+
+
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The deviations of the noise that Flower's software would add, and does not."""
+    found: list[float] = []
+    for module in (localdp_mod, dp_fixed_clipping, dp_adaptive_clipping):
+        monkeypatch.setattr(module, "add_gaussian_noise_inplace", lambda _, by: found.append(by))
+    return found
 
 
 @pytest.mark.parametrize(
     "given", [(1.0, 1e-4, 10.0, 1e-5), (0.5, 1.0, 1.0, 1e-6), (2.0, 0.0, 3.0, 1e-3)]
 )
 def test_the_noise_is_what_localdpmod_adds(
-    given: tuple[float, float, float, float], monkeypatch: pytest.MonkeyPatch
+    given: tuple[float, float, float, float], added: list[float]
 ) -> None:
-    added: list[float] = []
-    monkeypatch.setattr(
-        localdp_mod, "add_gaussian_noise_inplace", lambda arrays, deviation: added.append(deviation)
-    )
-    asked = message(RecordDict({"arrays": record({"w": np.zeros(3)})}))
-    moved = message(RecordDict({"arrays": record({"w": np.array([30.0, 0.0, 40.0])})}), reply=True)
-    answer = LocalDpMod(*given)(asked, context(), lambda *_: moved)
+    after = {"w": np.array([30.0, 0.0, 40.0])}
+    (clipped,) = left(LocalDpMod(*given), {"w": np.zeros(3)}, after)
     noise = local_dp_mod(*given)
     assert added == pytest.approx([noise.deviation])
     # The clip, and so the distance: another update may be at the other end of the ball.
-    (clipped,) = answer.content.array_records["arrays"].to_numpy_ndarrays()
     assert 2 * np.linalg.norm(clipped) == pytest.approx(noise.distance)
 
 
 def test_localdpmod_answers_an_update_of_zeros_with_an_error() -> None:
-    asked = message(RecordDict({"arrays": record({"w": np.zeros(3)})}))
-    same = message(RecordDict({"arrays": record({"w": np.zeros(3)})}), reply=True)
     with pytest.raises(ZeroDivisionError):
-        LocalDpMod(1.0, 1.0, 1.0, 1e-5)(asked, context(), lambda *_: same)
+        left(LocalDpMod(1.0, 1.0, 1.0, 1e-5), {"w": np.zeros(3)}, {"w": np.zeros(3)})
 
 
 @pytest.mark.parametrize(
@@ -62,40 +87,24 @@ def test_localdpmod_answers_an_update_of_zeros_with_an_error() -> None:
     [("counter", np.array(1234)), ("scale", np.array(1234.5)), ("integers", np.array([5, 6]))],
 )
 def test_localdpmod_lets_arrays_out_as_they_are(name: str, sent: np.ndarray) -> None:
-    w = np.zeros(3)
-    asked = message(RecordDict({"arrays": record({"w": w, name: np.zeros_like(sent)})}))
-    moved = message(RecordDict({"arrays": record({"w": w + 1, name: sent})}), reply=True)
+    before, after = {"w": np.zeros(3), name: np.zeros_like(sent)}, {"w": np.ones(3), name: sent}
     # Integers in a vector cannot be clipped at all; in a wide clip they leave.
     mod = LocalDpMod(100.0 if sent.shape else 1.0, 1e-3, 1.0, 1e-5)
-    _, left = (
-        mod(asked, context(), lambda *_: moved).content.array_records["arrays"].to_numpy_ndarrays()
-    )
-    assert np.array_equal(left, sent)
+    assert np.array_equal(left(mod, before, after)[1], sent)
 
 
 def test_localdpmod_clips_no_update_with_a_nan() -> None:
-    asked = message(RecordDict({"arrays": record({"w": np.zeros(2)})}))
-    moved = message(RecordDict({"arrays": record({"w": np.array([np.nan, 1e6])})}), reply=True)
-    answer = LocalDpMod(1.0, 2.0, 1.0, 1e-5)(asked, context(), lambda *_: moved)
-    (left,) = answer.content.array_records["arrays"].to_numpy_ndarrays()
-    assert left[1] == pytest.approx(1e6, rel=1e-3)
+    mod, after = LocalDpMod(1.0, 2.0, 1.0, 1e-5), {"w": np.array([np.nan, 1e6])}
+    (found,) = left(mod, {"w": np.zeros(2)}, after)
+    assert found[1] == pytest.approx(1e6, rel=1e-3)
 
 
 def test_a_wrapper_around_another_strategy_moves_further_than_its_noise_is_for() -> None:
     def step(update: float) -> float:
         wrapper = DifferentialPrivacyServerSideFixedClipping(FedAdagrad(), 1e-12, 1.0, 20)
-        wrapper.current_arrays = record({"w": np.zeros(1)})
         wrapper.strategy.current_arrays = {"w": np.zeros(1)}
-        replies = []
-        for node, one in enumerate([update, *[1e-3, -1e-3] * 9, 1e-3], 7):
-            content: dict[str, Any] = {
-                "arrays": record({"w": np.full(1, one)}),
-                "metrics": MetricRecord({"num-examples": 1}),
-            }
-            replies.append(message(RecordDict(content), node=node, reply=True))
-        arrays, _ = wrapper.aggregate_train(1, replies)
-        assert arrays is not None
-        return float(arrays.to_numpy_ndarrays()[0][0])
+        updates = [update, *[1e-3, -1e-3] * 9, 1e-3]
+        return float(mean(wrapper, *(np.full(1, one) for one in updates))[0])
 
     assert step(9.0) - step(-9.0) > 1.9 * (2 * 1.0 / 20)
 
@@ -142,36 +151,20 @@ def test_a_central_wrapper_is_a_shift_of_its_mean(weight: float) -> None:
 
 
 def test_a_client_that_is_left_out_shifts_the_mean_as_far_as_one_replaced(
-    monkeypatch: pytest.MonkeyPatch,
+    added: list[float],
 ) -> None:
-    added: list[float] = []
-    monkeypatch.setattr(
-        dp_fixed_clipping, "add_gaussian_noise_inplace", lambda _, by: added.append(by)
-    )
-
-    def mean(*updates: float) -> float:
+    def found(*updates: float) -> float:
         wrapper = DifferentialPrivacyServerSideFixedClipping(FedAvg(), 1.0, 1.0, 4)
-        wrapper.current_arrays = record({"w": np.zeros(1)})
-        replies = []
-        for node, update in enumerate(updates, 7):
-            content: dict[str, Any] = {
-                "arrays": record({"w": np.full(1, update)}),
-                "metrics": MetricRecord({"num-examples": 1}),
-            }
-            replies.append(message(RecordDict(content), node=node, reply=True))
-        arrays, _ = wrapper.aggregate_train(1, replies)
-        assert arrays is not None
-        (found,) = arrays.to_numpy_ndarrays()
-        return float(found[0])
+        return float(mean(wrapper, *(np.full(1, update) for update in updates))[0])
 
-    whole = mean(9.0, 9.0, 9.0, -9.0)
-    left_out, zeros = mean(9.0, 9.0, 9.0) - whole, mean(9.0, 9.0, 9.0, 1e-9) - whole
+    whole = found(9.0, 9.0, 9.0, -9.0)
+    left_out, zeros = found(9.0, 9.0, 9.0) - whole, found(9.0, 9.0, 9.0, 1e-9) - whole
     assert added == pytest.approx([0.25] * 3)
     for moved, replace in ((left_out, True), (zeros, False)):
         noise = central_wrapper(1.0, 1.0, replace=replace)
         assert noise.shift == pytest.approx(moved / added[0])
     with pytest.raises(ZeroDivisionError):  # of exact zeros the wrapper makes an error
-        mean(9.0, 0.0)
+        found(9.0, 0.0)
 
 
 @pytest.mark.parametrize(("multiplier", "rounds"), [(1.0, 1), (1.0, 50), (8.0, 100)])
@@ -184,28 +177,17 @@ def test_flowers_accountant_is_a_bound_of_the_same(multiplier: float, rounds: in
 
 
 def test_flowers_accountant_is_left_out_where_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    hidden: dict[str, Any] = {"dp_accounting": None, "dp_accounting.rdp": None}
-    for name, module in hidden.items():
-        monkeypatch.setitem(sys.modules, name, module)
+    for name in ("dp_accounting", "dp_accounting.rdp"):
+        monkeypatch.setitem(sys.modules, name, None)
     assert flowers_epsilon(1.0, 1, 1e-5, 2, 2) is None
 
 
 def test_the_adaptive_wrapper_makes_its_noise_for_the_clip_after_its_update(
-    monkeypatch: pytest.MonkeyPatch,
+    added: list[float],
 ) -> None:
-    added: list[float] = []
-    monkeypatch.setattr(
-        dp_adaptive_clipping, "add_gaussian_noise_inplace", lambda _, by: added.append(by)
-    )
     wrapper = DifferentialPrivacyServerSideAdaptiveClipping(
         FedAvg(), 1.0, 2, initial_clipping_norm=1.0, clipped_count_stddev=1.0
     )
-    wrapper.current_arrays = record({"w": np.zeros(3)})
-    content: dict[str, Any] = {
-        "arrays": record({"w": np.full(3, 9.0)}),
-        "metrics": MetricRecord({"num-examples": 1}),
-    }
-    replies = [message(RecordDict(dict(content)), node=node, reply=True) for node in (7, 8)]
-    wrapper.aggregate_train(1, replies)
+    mean(wrapper, np.full(3, 9.0), np.full(3, 9.0))
     assert wrapper.clipping_norm != 1.0  # both updates were clipped to this
     assert added == pytest.approx([wrapper.noise_multiplier * wrapper.clipping_norm / 2])

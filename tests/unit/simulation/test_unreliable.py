@@ -91,41 +91,63 @@ def test_a_push_belongs_to_the_looks_before_it_and_is_a_turn_without_one() -> No
     assert turns == [0, 1, 2]
 
 
-def test_a_message_to_a_node_that_is_away_is_flowers_error_and_is_never_worked_on() -> None:
+def first_is(**fate: Any) -> Faults:
+    return Faults(plan=lambda part, _: Fate(**fate) if part == FIRST else None)
+
+
+BOTH = (FIRST, SECOND)
+FIRST_IS_AWAY = Faults(schedule={0: {1}}.get)
+
+
+@pytest.mark.parametrize(
+    ("faults", "parts", "limits", "found", "has_worked"),
+    [
+        (FIRST_IS_AWAY, BOTH, (60.0, None), [[GONE, (1, 1)], [(0, 1), (1, 2)]], [1, 0, 1]),
+        (Faults(slow=1.0), (FIRST,), (60.1, None), [[(0, 1)], [(0, 2)]], [0, 0]),
+        (first_is(lost=True), BOTH, (60.0, None), [[(1, 1)], [EXPIRED, (1, 2)]], [0, 1, 0, 1]),
+        (first_is(leaves=True), BOTH, (59.0, 61.0), [[(1, 1)], [GONE, (1, 2)]], [1, 1]),
+        (Faults(lost=0.0), (FIRST, 7), (None,), [[(0, 1), GONE]], [0]),
+    ],
+    ids=["away", "slow but in time", "lost until it expires", "missed in a minute", "nobody"],
+)
+def test_what_comes_of_messages_within_time_limits_and_who_has_worked(
+    faults: Faults, parts: Any, limits: Any, found: list[object], has_worked: list[int]
+) -> None:
     worked: list[int] = []
 
     def ask(grid: Grid) -> list[object]:
-        first = seen(grid.send_and_receive(to(FIRST, SECOND), timeout=60.0))
-        return [*first, *seen(grid.send_and_receive(to(FIRST, SECOND)))]
+        return [seen(grid.send_and_receive(to(*parts), timeout=limit)) for limit in limits]
 
-    found = asked(Faults(schedule={0: {1}}.get), ask, worked=worked)
-    assert found == [GONE, (1, 1), (0, 1), (1, 2)]
-    assert worked == [1, 0, 1]
+    assert asked(faults, ask, worked) == found
+    assert worked == has_worked
 
 
-def test_a_message_waits_for_its_node_where_nobody_asks_for_the_reply_meanwhile() -> None:
-    def ask(grid: Grid) -> list[object]:
-        waiting = list(grid.push_messages(to(FIRST)))
-        others = seen(grid.send_and_receive(to(SECOND)))
-        return [*others, *seen(grid.pull_messages(waiting))]
-
-    assert asked(Faults(schedule={0: {1}}.get), ask) == [(1, 1), (0, 1)]
+FIRST_IS_AWAY_WHILE_SECOND_IS_SLOW = Faults(
+    schedule={0: {1}, 1: {1}}.get, plan=lambda part, _: Fate(late=100.0 * (part == SECOND))
+)
 
 
-def test_a_message_that_waits_too_long_for_its_node_expires() -> None:
+@pytest.mark.parametrize(
+    ("faults", "ttl", "limit", "found", "has_worked"),
+    [
+        (FIRST_IS_AWAY, None, None, (0, 1), [0, 1]),
+        (FIRST_IS_AWAY_WHILE_SECOND_IS_SLOW, 60.0, None, EXPIRED, [1]),
+        (Faults(slow=1.0), 30.0, 90.0, EXPIRED, [0, 1]),
+    ],
+    ids=["waits for its node", "waits too long", "its reply comes too late"],
+)
+def test_a_message_for_whose_reply_nobody_asks_meanwhile(
+    faults: Faults, ttl: float | None, limit: float | None, found: object, has_worked: list[int]
+) -> None:
     worked: list[int] = []
 
-    def plan(part: int, number: int) -> Fate:
-        return Fate(late=100.0) if part == SECOND else Fate()
-
     def ask(grid: Grid) -> list[object]:
-        waiting = list(grid.push_messages(to(FIRST, ttl=60.0)))
-        others = seen(grid.send_and_receive(to(SECOND)))
-        return [*others, *seen(grid.pull_messages(waiting)), *seen(grid.pull_messages(waiting))]
+        names = list(grid.push_messages(to(FIRST, ttl=ttl)))
+        others = seen(grid.send_and_receive(to(SECOND), timeout=limit))
+        return [others, seen(grid.pull_messages(names)), seen(grid.pull_messages(names))]
 
-    faults = Faults(schedule={0: {1}, 1: {1}}.get, plan=plan)
-    assert asked(faults, ask, worked=worked) == [(1, 1), EXPIRED]
-    assert worked == [1]
+    assert asked(faults, ask, worked) == [[(1, 1)], [found], []]
+    assert worked == has_worked
 
 
 def test_a_slow_reply_is_not_in_time_and_can_be_pulled_once() -> None:
@@ -138,14 +160,6 @@ def test_a_slow_reply_is_not_in_time_and_can_be_pulled_once() -> None:
 
     faults = Faults(plan=lambda part, _: Fate(late=60.0 * (part == SECOND)))
     assert asked(faults, ask) == [[(0, 1), (2, 1)], [(1, 1)], []]
-
-
-def test_a_slow_reply_is_in_time_where_the_limit_allows_it() -> None:
-    def ask(grid: Grid) -> list[object]:
-        limits = (60.1, None)
-        return [seen(grid.send_and_receive(to(FIRST), timeout=limit)) for limit in limits]
-
-    assert asked(Faults(slow=1.0), ask) == [[(0, 1)], [(0, 2)]]
 
 
 def test_one_pull_lets_no_more_time_pass_than_flowers_own_pause() -> None:
@@ -167,51 +181,19 @@ def test_a_slow_node_works_on_one_message_after_another() -> None:
     assert asked(Faults(slow=1.0), ask) == [[], [], [(0, 3)], 180.0]
 
 
-def test_a_lost_reply_is_work_without_an_answer_until_the_message_expires() -> None:
-    worked: list[int] = []
-
-    def ask(grid: Grid) -> list[object]:
-        limited = seen(grid.send_and_receive(to(FIRST, SECOND), timeout=60.0))
-        return [limited, seen(grid.send_and_receive(to(FIRST, SECOND)))]
-
-    faults = Faults(plan=lambda part, _: Fate(lost=part == FIRST))
-    assert asked(faults, ask, worked=worked) == [[(1, 1)], [EXPIRED, (1, 2)]]
-    assert worked == [0, 1, 0, 1]
-
-
 def test_a_lost_reply_to_a_message_that_never_expires_is_given_up() -> None:
     def ask(grid: Grid) -> list[list[object]]:
-        nodes = list(grid.get_node_ids())
+        grid.get_node_ids()
         sent = to(FIRST, SECOND, THIRD, ttl=math.inf)
         late = grid.push_messages(to(THIRD, ttl=math.inf))
         return [
             seen(grid.send_and_receive(sent[:1], timeout=5.0)),
             seen(grid.send_and_receive(sent)),
             seen(grid.pull_messages(late)),
-            nodes,
         ]
 
     faults = Faults(lost=1.0, schedule=lambda turn: {FIRST, SECOND} if turn else None)
-    assert asked(faults, ask)[:3] == [[], [EXPIRED, EXPIRED, GONE], []]
-
-
-def test_a_node_that_leaves_is_missed_after_a_minute() -> None:
-    worked: list[int] = []
-
-    def ask(grid: Grid) -> list[object]:
-        limits = (59.0, 61.0)
-        return [seen(grid.send_and_receive(to(FIRST, SECOND), timeout=limit)) for limit in limits]
-
-    faults = Faults(plan=lambda part, _: Fate(leaves=part == FIRST))
-    assert asked(faults, ask, worked=worked) == [[(1, 1)], [GONE, (1, 2)]]
-    assert worked == [1, 1]
-
-
-def test_a_node_that_does_not_exist_is_gone_as_ever() -> None:
-    def ask(grid: Grid) -> list[object]:
-        return seen(grid.send_and_receive(to(FIRST, 7)))
-
-    assert asked(Faults(lost=0.0), ask) == [(0, 1), GONE]
+    assert asked(faults, ask) == [[], [EXPIRED, EXPIRED, GONE], []]
 
 
 def test_errors_are_those_of_flowers_superlink() -> None:
@@ -230,15 +212,6 @@ def test_errors_are_those_of_flowers_superlink() -> None:
     assert asked(Faults(), ask) == [EXPIRED, GONE]
 
 
-def test_a_reply_that_comes_after_the_message_expired_is_dropped() -> None:
-    def ask(grid: Grid) -> list[object]:
-        names = list(grid.push_messages(to(FIRST, ttl=30.0)))
-        assert seen(grid.send_and_receive(to(SECOND), timeout=90.0)) == [(1, 1)]
-        return [seen(grid.pull_messages(names)), seen(grid.pull_messages(names))]
-
-    assert asked(Faults(slow=1.0), ask) == [[EXPIRED], []]
-
-
 def test_no_message_expires_because_the_machine_is_slow() -> None:
     def ask(grid: Grid) -> Any:
         sent = to(FIRST, SECOND, THIRD, ttl=0.02)
@@ -250,7 +223,7 @@ def test_no_message_expires_because_the_machine_is_slow() -> None:
             super().append(part)
             time.sleep(0.03)
 
-    assert asked(Faults(), ask, worked=Slow()) == ([(0, 1), (1, 1), (2, 1)], 0.0)
+    assert asked(Faults(), ask, Slow()) == ([(0, 1), (1, 1), (2, 1)], 0.0)
 
 
 def test_threads_that_wait_at_the_same_time_all_end() -> None:
