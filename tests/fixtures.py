@@ -39,7 +39,12 @@ def record(arrays: Arrays) -> ArrayRecord:
 
 
 def metadata(
-    node: int = 7, *, kind: str = "train", message_id: str = "m-1", reply: bool = False
+    node: int = 7,
+    *,
+    kind: str = "train",
+    message_id: str = "m-1",
+    reply: bool = False,
+    to: str = "m-0",
 ) -> Metadata:
     source, target = (node, 1) if reply else (1, node)
     return Metadata(
@@ -47,7 +52,7 @@ def metadata(
         message_id=message_id,
         src_node_id=source,
         dst_node_id=target,
-        reply_to_message_id="m-0" if reply else "",
+        reply_to_message_id=to if reply else "",
         group_id="1",
         created_at=time.time(),
         ttl=3600.0,

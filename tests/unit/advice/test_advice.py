@@ -82,26 +82,24 @@ def test_one_weight_with_noise_has_an_outlook(epsilon: float) -> None:
     assert found.remedies is None or found.remedies.total_epsilon is None
 
 
-def test_a_round_of_one_client_takes_a_setting() -> None:
-    assert "of 1 client (min_train_nodes=1) each" in str(
-        advise(clients=1, weights=2, total_epsilon=8.0)
-    )
-    assert "min_train_nodes" not in str(advise(clients=9, weights=2, total_epsilon=8.0))
-
-
-def test_few_sites_are_told_of_the_other_promise() -> None:
-    page = "docs/dpsgd_release.md"
-    assert page in str(advise(clients=5, weights=62_006, total_epsilon=8.0))
-    assert page not in str(advise(clients=100, weights=62_006, total_epsilon=8.0))
-    assert page not in str(advise(clients=5, weights=9, total_epsilon=8.0))
-
-
-def test_a_total_that_means_nothing_is_said_to() -> None:
-    assert "53 spent" in str(advise(clients=1_000, weights=62_006, total_epsilon=8.0))
-    assert "as a promise means nothing" in str(
-        advise(clients=1_000, weights=62_006, total_epsilon=8.0)
-    )
-    assert "means nothing" not in str(advise(clients=10_000, weights=2_010, total_epsilon=1.0))
+@pytest.mark.parametrize(
+    ("clients", "weights", "total", "words", "said"),
+    [
+        (1, 2, 8.0, "of 1 client (min_train_nodes=1) each", True),
+        (9, 2, 8.0, "min_train_nodes", False),
+        (5, 62_006, 8.0, "docs/dpsgd_release.md", True),
+        (100, 62_006, 8.0, "docs/dpsgd_release.md", False),
+        (5, 9, 8.0, "docs/dpsgd_release.md", False),
+        (1_000, 62_006, 8.0, "53 spent", True),
+        (1_000, 62_006, 8.0, "as a promise means nothing", True),
+        (10_000, 2_010, 1.0, "means nothing", False),
+    ],
+)
+def test_single_clients_few_sites_and_totals_that_mean_nothing_are_told(
+    clients: int, weights: int, total: float, words: str, said: bool
+) -> None:
+    text = str(advise(clients=clients, weights=weights, total_epsilon=total))
+    assert (words in text) is said
 
 
 @pytest.mark.parametrize(

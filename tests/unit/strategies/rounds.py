@@ -86,9 +86,15 @@ def cosine(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def run(
-    strategy: Strategy, release: Release, model: Arrays, trained: Arrays, num_rounds: int = 2
+    strategy: Strategy,
+    release: Release,
+    model: Arrays,
+    trained: Arrays,
+    *,
+    num_rounds: int = 2,
+    nodes: int = 4,
 ) -> Any:
-    """Return the result of rounds of four clients whose app replies these arrays."""
+    """Return the result of a run of clients whose app replies these arrays."""
     server, client, found = ServerApp(), ClientApp(mods=[LdpMod(train=release)]), []
 
     @client.train()
@@ -101,5 +107,5 @@ def run(
     def main(grid: Grid, _: Context) -> None:
         found.append(strategy.start(grid, record(model), num_rounds=num_rounds))
 
-    run_in_process(server, client, 4)
+    run_in_process(server, client, nodes)
     return found[0]

@@ -7,29 +7,20 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import Result
 
-from flower_ldp.clients import LdpMod, ProtectedEvalRelease, SignDSRelease
+from flower_ldp.accounting import Ledger
+from flower_ldp.clients import SignDSRelease
 from flower_ldp.errors import ConfigError
-from flower_ldp.mechanisms import Laplace, SignDS
+from flower_ldp.mechanisms import SignDS
+from flower_ldp.policy import load_policy
 from flower_ldp.privacy import Unit
-from flower_ldp.simulation import run_in_process
-from flower_ldp.strategies import (
-    ClientPool,
-    FixedStep,
-    ProtectedEvalStrategy,
-    SignDSStrategy,
-)
+from flower_ldp.strategies import ClientPool, FixedStep, SignDSStrategy
 from flower_ldp.strategies.sampling import MOST_ANSWERS
-from tests.fixtures import record
-
-DIMENSION = 400
+from tests.unit.strategies.rounds import run
 
 
 @pytest.fixture
@@ -199,76 +190,22 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         ClientPool(1, tmp_path)
 
 
-def signds(pool: ClientPool | int, share: float = 0.2) -> SignDSStrategy:
-    mechanism, step = SignDS(4.0, 0.2), FixedStep(0.1)
-    return SignDSStrategy(mechanism, step, fraction_train=share, answers_per_client=pool)
-
-
-def run(
-    strategy: SignDSStrategy | ProtectedEvalStrategy, rounds: int
-) -> tuple[Result, Counter[tuple[int, str]]]:
-    """Run in this process; return what came of it, and who was asked for what how often."""
-    server = ServerApp()
-    gate = LdpMod(train=SignDSRelease(), evaluate=ProtectedEvalRelease())
-    asked: Counter[tuple[int, str]] = Counter()
-    results = []
-
-    def count(message: Message, context: Context, following: object) -> Message:
-        asked[int(context.node_config["partition-id"]), message.metadata.message_type] += 1
-        return gate(message, context, following)  # type: ignore[arg-type]
-
-    client = ClientApp(mods=[count])
-
-    @client.train()
-    def train(message: Message, context: Context) -> Message:
-        model = record({"w": np.ones(DIMENSION, dtype=np.float32)})
-        return Message(RecordDict({"m": model}), reply_to=message)
-
-    @client.evaluate()
-    def evaluate(message: Message, context: Context) -> Message:
-        rows = record({"p": np.full((3, 4), 0.25, dtype=np.float32)})
-        return Message(RecordDict({"p": rows}), reply_to=message)
-
-    @server.main()
-    def main(grid: Grid, context: Context) -> None:
-        start = record({"w": np.zeros(DIMENSION, dtype=np.float32)})
-        results.append(strategy.start(grid, start, num_rounds=rounds))
-
-    run_in_process(server, client, 10, strict=False)
-    return results[0], asked
-
-
-@pytest.mark.usefixtures("simulation_policy")
 @pytest.mark.parametrize(("times", "rounds", "answers"), [(1, 3, 9), (2, 7, 20)])
-def test_a_run_costs_each_client_so_many_reports(times: int, rounds: int, answers: int) -> None:
+def test_a_run_costs_each_client_so_many_reports(
+    times: int, rounds: int, answers: int, simulation_policy: Path
+) -> None:
     """And rounds in which nobody is left change nothing."""
-    strategy = signds(times, share=0.3)
-    result, asked = run(strategy, rounds + 1)
+    options: dict[str, Any] = {"fraction_train": 0.3, "answers_per_client": times}
+    strategy = SignDSStrategy(SignDS(4.0, 0.2), FixedStep(0.1), **options)
+    model, trained = {"w": np.zeros(400, np.float32)}, {"w": np.ones(400, np.float32)}
+    given = (strategy, SignDSRelease(), model, trained)
+    metrics = run(*given, num_rounds=rounds + 1, nodes=10).train_metrics_clientapp
     # Three of ten a round: in the last round of all, whoever is left, if two at least.
-    assert (max(asked.values()), sum(asked.values())) == (times, answers)
-    metrics = result.train_metrics_clientapp
     assert sorted(metrics) == list(range(1, rounds + 1))
-    assert max(float(one["epsilon-total"]) for one in metrics.values()) == 4.0 * times
-    spent = strategy.privacy_spent().units[Unit.CLIENT]
-    assert spent.epsilon == 4.0 * times
-
-
-@pytest.mark.usefixtures("simulation_policy")
-def test_training_and_evaluation_share_one_pool() -> None:
-    pool = ClientPool()
-    rows = Laplace(2.0, classes=4, rows=3)
-    both = ProtectedEvalStrategy(signds(pool), rows, cluster_client_num=2, answers_per_client=pool)
-    _, asked = run(both, rounds=4)
-    assert sum(asked.values()) == 10
-    assert len({node for node, _ in asked}) == 10
-    assert {kind for _, kind in asked} == {"train", "evaluate"}
-    assert both.privacy_spent().units[Unit.CLIENT].epsilon == 6.0
-
-
-@pytest.mark.usefixtures("simulation_policy")
-def test_a_server_that_begins_again_goes_on_with_those_who_are_left(tmp_path: Path) -> None:
-    asked: Counter[tuple[int, str]] = Counter()
-    for _ in range(3):
-        asked += run(signds(ClientPool(1, tmp_path / "asked.json")), rounds=1)[1]
-    assert len(asked) == 6
-    assert set(asked.values()) == {1}
+    assert sum(one["accepted"] for one in metrics.values()) == answers
+    assert max(one["epsilon-total"] for one in metrics.values()) == 4.0 * times
+    assert strategy.privacy_spent().units[Unit.CLIENT].epsilon == 4.0 * times
+    with Ledger.open(load_policy(simulation_policy).ledger, read_only=True) as ledger:
+        paid = [ledger.totals(one)[Unit.CLIENT].spent(Unit.CLIENT) for one in ledger.data_ids()]
+    assert max(one.epsilon for one in paid) == 4.0 * times
+    assert sum(one.epsilon for one in paid) == 4.0 * answers

@@ -196,15 +196,20 @@ def test_an_evaluation_with_a_pool_of_its_own_counts_that(tmp_path: Path) -> Non
     assert both.privacy_spent().units[Unit.CLIENT].epsilon == 8.0 + 2 * 2.0
 
 
-def test_codes_are_not_used_again_by_a_server_that_begins_again(tmp_path: Path) -> None:
+def test_codes_and_clients_are_not_used_again_by_a_server_that_begins_again(
+    tmp_path: Path,
+) -> None:
     seeds: list[int] = []
+    asked: list[int] = []
     for _ in range(3):
         strategy = codewords(ClientPool(1, tmp_path / "asked.json"), fraction_train=0.1)
         for server_round in (1, 2):
-            (sent, *_) = ask(strategy, server_round, nodes=30)
-            seeds.append(proposed(sent).mechanism.seed)
+            sent = ask(strategy, server_round, nodes=30)
+            seeds.append(proposed(sent[0]).mechanism.seed)
+            asked += [one.metadata.dst_node_id for one in sent]
     assert seeds[:2] == [0, 1]
     assert len(set(seeds)) == 6
+    assert len(set(asked)) == len(asked) == 18
 
 
 def test_a_round_whose_clients_another_server_asked_meanwhile_is_none(

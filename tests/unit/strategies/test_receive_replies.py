@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 import pytest
-from flwr.app import Message, Metadata, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from flower_ldp.strategies import GridExchange, grid_with_deadlines
@@ -54,18 +54,7 @@ class ManyNodes:
 
 def reply(to: Message, message_id: str) -> Message:
     """Return an empty reply to the message that the grid knows by this name."""
-    about = Metadata(
-        run_id=3,
-        message_id=f"reply {message_id}",
-        src_node_id=to.metadata.dst_node_id,
-        dst_node_id=1,
-        reply_to_message_id=message_id,
-        group_id="1",
-        created_at=time.time(),
-        ttl=3_600.0,
-        message_type=to.metadata.message_type,
-    )
-    return cast(Callable[..., Message], Message)(content=RecordDict(), metadata=about)
+    return message(RecordDict(), node=to.metadata.dst_node_id, reply=True, to=message_id)
 
 
 @pytest.fixture

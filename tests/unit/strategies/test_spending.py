@@ -34,8 +34,7 @@ def test_the_worst_client_counts_and_each_client_is_listed() -> None:
 
 
 def test_the_worst_delta_counts_whoever_has_it() -> None:
-    proposals = SpendingLog()
-    proposals.record(1, [PrivacyEvent("gaussian", 2.0)])
+    proposals = asked({1: 1}, PrivacyEvent("gaussian", 2.0))
     proposals.record(2, [PrivacyEvent("gaussian", 1.0, 1e-3)])
     assert proposals.worst()[Unit.CLIENT] == PrivacySpent(Unit.CLIENT, 2.0, 1e-3)
     assert "epsilon 2, delta 0.001 per client" in str(proposals.report(delta=1e-6))
@@ -58,9 +57,8 @@ def test_a_single_release_has_no_smaller_bound() -> None:
 
 
 def test_the_bound_covers_clients_that_were_asked_for_different_releases() -> None:
-    proposals = SpendingLog()
+    proposals = asked({1: 100}, SMALL)
     for _ in range(100):
-        proposals.record(1, [SMALL])
         proposals.record(2, [BIT])
     bound = proposals.report(delta=1e-6).smaller[Unit.CLIENT]
     alone = totals([PrivacyEvent("signds", 0.5, count=100)], delta=1e-6)[Unit.CLIENT]
@@ -112,16 +110,14 @@ def test_shuffling_is_a_line_of_its_own_and_names_its_condition() -> None:
     assert "ONLY IF" in conditional
 
 
-def test_a_report_with_parts_that_promise_a_client_nothing_has_no_such_line() -> None:
-    proposals = asked({1: 1}, SMALL, LABEL)
-    proposals.answered([SMALL, LABEL], 2_000)
-    assert proposals.report(delta=1e-6).shuffle is None
-
-
-@pytest.mark.parametrize("reports", [0, 3])
-def test_no_conditional_line_where_no_theorem_holds(reports: int) -> None:
-    proposals = asked({1: 1}, SMALL)
-    proposals.answered([SMALL], reports)
+@pytest.mark.parametrize(
+    ("events", "reports"), [([SMALL], 0), ([SMALL], 3), ([SMALL, LABEL], 2_000)]
+)
+def test_no_conditional_line_where_no_theorem_holds_or_a_part_promises_a_client_nothing(
+    events: list[PrivacyEvent], reports: int
+) -> None:
+    proposals = asked({1: 1}, *events)
+    proposals.answered(events, reports)
     assert proposals.report(delta=1e-6).shuffle is None
 
 
