@@ -116,6 +116,16 @@ def test_reports_of_bits_follow_the_law(epsilon: float) -> None:
         assert_follows([flips, len(drawn) // 2 - flips], [flip, 1 - flip])
 
 
+@pytest.mark.parametrize(
+    "response", [BinaryResponse(1.0), KaryResponse(1.0, 2), SubsetSelection(1.0, 3, 2)]
+)
+def test_entries_of_an_array_that_cannot_be_read_are_answered_uniformly(response: Response) -> None:
+    reports = response.randomize_array(np.full(9_000, -1), RandomSource.seeded(1))
+    seen, counts = np.unique(reports, return_counts=True)
+    assert len(seen) == size_of(response)[0]
+    assert_follows(counts.tolist(), [1 / len(seen)] * len(seen))
+
+
 def test_reports_of_one_array_are_independent() -> None:
     response = BinaryResponse(0.5)
     flips = response.randomize_array(np.zeros(200_000, dtype=bool), RandomSource.seeded(3))
