@@ -202,6 +202,11 @@ def test_a_proposal_that_is_refused_is_not_rehearsed() -> None:
     assert reply.error.reason == NO_PROPOSAL
 
 
+def test_an_interrupt_still_stops_the_client() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        gate(train=raising(KeyboardInterrupt()))(asked(), context(), not_called)
+
+
 def test_what_is_no_rehearsal_is_refused_at_once() -> None:
     with pytest.raises(TypeError, match=r"rehearsal must be as Rehearsal\(train"):
         LdpMod(train=SignDSRelease(), rehearsal=trained)  # type: ignore[arg-type]
