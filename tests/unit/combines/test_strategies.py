@@ -11,6 +11,7 @@ from flwr.app import Message
 from flwr.serverapp import strategy as flower
 from flwr.serverapp.strategy import FedAvg, Strategy
 
+from flower_ldp.clients import RELEASES, LdpMod
 from flower_ldp.mechanisms import Codeword, Gaussian, SignDS
 from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.strategies import (
@@ -91,15 +92,7 @@ INSTEAD: dict[str, Callable[[], TrainingStrategy[Any]]] = {
 
 @pytest.mark.parametrize("name", INSTEAD)
 def test_what_to_run_in_its_place_works(name: str) -> None:
-    from flower_ldp.clients import CodewordRelease, GaussianRelease, LdpMod, SignDSRelease
-
-    strategy = INSTEAD[name]()
-    release = {
-        SignDSStrategy: SignDSRelease,
-        CodewordStrategy: CodewordRelease,
-        GaussianStrategy: GaussianRelease,
-    }[type(strategy)]
-    result = run(strategy, app_of(one_step, [LdpMod(train=release())]))
+    result = run(INSTEAD[name](), app_of(one_step, [LdpMod(train=RELEASES["train"])]))
     assert has_moved(result)
     assert result.train_metrics_clientapp[1]["accepted"] == 3
 
