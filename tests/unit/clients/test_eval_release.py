@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,24 @@ from flwr.app import (
 
 from flower_ldp import clients, strategies
 from flower_ldp.audit_paths.cases import AsDeployed
-from flower_ldp.clients import LaplaceEvalRelease, LdpMod, OpenRelease
+from flower_ldp.clients import LaplaceEvalRelease, LdpMod, OpenRelease, SignDSRelease
 from flower_ldp.clients import reports as client_side
-from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, RandomSource
+from flower_ldp.mechanisms import BoundedMean, CodebookResponse, Laplace, RandomSource, SignDS
+from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.refusals import NO_PROPOSAL, REFUSED_PROPOSAL
 from flower_ldp.strategies import evaluation as server_side
 from flower_ldp.wire.evaluation import EvalProposal, decode_eval_report
-from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
-from tests.fixtures import Arrays, context, message, not_called, payload, record
+from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY, UpdateProposal
+from tests.fixtures import (
+    Arrays,
+    context,
+    message,
+    not_called,
+    payload,
+    policy_text,
+    record,
+    signds_proposal,
+)
 from tests.unit.clients.world import Watching, asking, replying
 
 ROWS = np.random.default_rng(0).dirichlet(np.ones(4), 6).astype(np.float32)
@@ -237,3 +248,70 @@ def test_the_first_names_stay_in_every_place_that_they_had() -> None:
         LdpMod(evaluate=LaplaceEvalRelease)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"or ProtectedEvalRelease\(\)"):
         LdpMod(train=8.0)  # type: ignore[arg-type]
+
+
+# Under the data owner's policy and ledger, beside training.
+
+MODEL = {"w": np.zeros((30, 20), dtype=np.float32)}
+LOSS = {"loss": BoundedMean(1.0, 0.0, 4.0)}
+EVALUATION = EvalProposal(Laplace(4.0, classes=4, rows=3), LOSS)
+TRAINING = signds_proposal(SignDS(epsilon=8.0, k=0.2))
+
+RELEASES = """
+  train: {signds: {epsilon: 8.0}}
+  evaluate: {laplace: {epsilon: 12.0}, bounded_mean: {epsilon: 1.0}}
+"""
+
+
+class Client:
+    """One node with a policy, whose app answers both kinds of message."""
+
+    def __init__(self, policy: Path, releases: str = RELEASES) -> None:
+        policy.write_text(policy_text(releases, mode="simulation", life=42.0))
+        self.mod = LdpMod(train=SignDSRelease(), evaluate=LaplaceEvalRelease())
+        self.messages = 0
+
+    def ask(self, proposal: UpdateProposal[SignDSRound] | EvalProposal) -> str:
+        """Return "" if a report leaves, else the reason why not."""
+        self.messages += 1
+        is_training = isinstance(proposal, UpdateProposal)
+        given = message(
+            asking(proposal.to_fields(), MODEL),
+            kind="train" if is_training else "evaluate",
+            message_id=f"m-{self.messages}",
+        )
+        found = {"w": MODEL["w"] + 1} if is_training else {"p": ROWS[:3]}
+        metrics = MetricRecord({"loss": 1.0, "accuracy": 0.5})
+        app = replying(RecordDict({"p": record(found), "m": metrics}))
+        reply = self.mod(given, context(), app)
+        return (reply.error.reason or "") if reply.has_error() else payload(reply)[:0].decode()
+
+
+def test_training_and_evaluation_draw_on_one_budget(simulation_policy: Path) -> None:
+    client = Client(simulation_policy)
+    # 8 + 13 + 8 + 13 = 42
+    assert [client.ask(p) for p in (TRAINING, EVALUATION) * 2] == [""] * 4
+    assert client.ask(TRAINING) == "ldp:refused:budget"
+    assert client.ask(EVALUATION) == "ldp:refused:budget"
+
+
+@pytest.mark.parametrize(
+    "proposal",
+    [
+        EvalProposal(Laplace(4.0, classes=4, rows=4), {}),
+        EvalProposal(Laplace(12.5, classes=4), {}),
+        EvalProposal(CodebookResponse(np.eye(4), 1.0), {}),
+        EvalProposal(Laplace(4.0, classes=4), {**LOSS, "accuracy": BoundedMean(0.5, 0.0, 1.0)}),
+    ],
+    ids=["more rows", "more epsilon", "another mechanism", "another metric"],
+)
+def test_what_the_policy_does_not_allow_is_refused(
+    simulation_policy: Path, proposal: EvalProposal
+) -> None:
+    assert Client(simulation_policy).ask(proposal) == "ldp:refused:policy"
+
+
+def test_metrics_stay_where_the_policy_has_no_mechanism_for_them(simulation_policy: Path) -> None:
+    client = Client(simulation_policy, RELEASES.replace(", bounded_mean: {epsilon: 1.0}", ""))
+    assert client.ask(EVALUATION) == "ldp:refused:policy"
+    assert client.ask(EvalProposal(EVALUATION.mechanism, {})) == ""
