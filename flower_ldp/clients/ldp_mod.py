@@ -9,10 +9,10 @@ exception leaves.
 With ``mode: simulation`` it becomes an error. ``KeyboardInterrupt`` counts as a killed process and
 is not answered. Other errors have constant reasons (:mod:`flower_ldp.refusals`).
 
-**Side channels.** All reports to one proposal have one length. At a fixed moment a late app's answer
-and context are dropped; its thread goes on, and its load can delay later answers. Failures are
-logged well before or after the moment. Frames of a failed app are cleared and spare file descriptors
-reserved, so that keeping a report does not depend on the failure.
+**Side channels.** All reports to one proposal have one length. At a fixed moment a late app's
+answer and context are dropped; its thread goes on, and its load can delay later answers. Failures
+are logged well before or after the moment. Frames of a failed app are cleared and spare file
+descriptors reserved, so that keeping a report does not depend on the failure.
 
 **Context.** Only the app's state is kept. A changed node configuration could name another policy; a
 changed run configuration could carry private data into a rehearsal.
