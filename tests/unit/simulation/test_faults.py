@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable
 
 import pytest
 
 from flower_ldp.simulation import Fate, Faults
 
-
-@pytest.mark.parametrize("name", ["away", "slow", "lost", "leaving"])
-@pytest.mark.parametrize("value", [-0.1, 1.1, float("nan"), True])
-def test_a_probability_outside_its_interval_is_refused(name: str, value: float) -> None:
-    arguments: dict[str, Any] = {name: value}
-    with pytest.raises(ValueError, match=name):
-        Faults(**arguments)
+FAULTS = ("away", "slow", "lost", "leaving")
 
 
-def test_other_wrong_arguments_are_refused_by_name() -> None:
+@pytest.mark.parametrize(
+    ("make", "name", "values"),
+    [
+        *((Faults, name, (-0.1, 1.1, math.nan, True)) for name in FAULTS),
+        (Faults, "slow_seconds", (math.inf,)),
+        (Fate, "late", (-1.0,)),
+    ],
+)
+def test_numbers_outside_their_intervals_are_refused(
+    make: Callable[..., object], name: str, values: tuple[object, ...]
+) -> None:
+    for value in values:
+        with pytest.raises(ValueError, match=name):
+            make(**{name: value})
+
+
+def test_a_seed_is_an_integer() -> None:
     with pytest.raises(TypeError, match="seed"):
         Faults(seed=True)
-    with pytest.raises(ValueError, match="slow_seconds"):
-        Faults(slow_seconds=float("inf"))
-    with pytest.raises(ValueError, match="late"):
-        Fate(late=-1.0)
 
 
 def test_without_arguments_nothing_goes_wrong() -> None:

@@ -5,20 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import RecordDict
+from flwr.serverapp.strategy import FedAvg
 
 from flower_ldp.errors import WireError
 from flower_ldp.extensions import ExtensionReport
-from flower_ldp.mechanisms import RandomSource, SignDS
+from flower_ldp.mechanisms import Laplace, RandomSource, SignDS
 from flower_ldp.mechanisms.base import UpdateMechanism
 from flower_ldp.mechanisms.signds_round import encode_report
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.refusals import NO_PROPOSAL
-from flower_ldp.strategies import ClientPool, FixedStep, Health, Momentum, RunStopped
+from flower_ldp.strategies import (
+    ClientPool,
+    FixedStep,
+    Health,
+    LaplaceEvalStrategy,
+    Momentum,
+    RunStopped,
+)
 from flower_ldp.strategies.named import StepSize
 from flower_ldp.strategies.replies import ReplyValidator
 from flower_ldp.strategies.rounds import TrainingRound
@@ -196,6 +205,36 @@ def test_the_health_bit_is_the_bases_and_no_mechanisms() -> None:
         strategy.aggregate_train(2, [reply(b"\0\0\0\0\1", node) for node in nodes])
     with pytest.raises(RuntimeError, match="round 2 was not configured"):
         strategy.aggregate_train(2, [])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda health: StepsStrategy(Steps(2.0), health=health),
+        lambda health: LaplaceEvalStrategy(
+            FedAvg(), Laplace(epsilon=5.0, rows=1, classes=2), health=health
+        ),
+    ],
+)
+def test_a_run_is_not_stopped_for_the_reports_of_another(make: Any) -> None:
+    strategy = make(Health(100.0))
+    watch = strategy._health
+    strategy.expect(3, record(MODEL))
+    current = SimpleNamespace(server_round=1)
+
+    def round_of(bit: int) -> None:
+        watch.before_ask(None)
+        decode = watch.decoder(len)
+        for _ in range(20):
+            decode(b"report" + bytes([bit]))
+        watch.after_replies(current, ReplyValidator([]))
+
+    for _ in range(2):
+        with pytest.raises(RunStopped, match="neutral"):
+            round_of(1)
+    strategy.expect(3, record(MODEL))
+    for _ in range(3):
+        round_of(0)
 
 
 def test_what_describes_a_mechanism_is_logged_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
