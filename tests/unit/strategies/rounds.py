@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Strategy
 
-from flower_ldp.clients import LdpMod, Release
+from flower_ldp.clients import LdpMod, ProtectedEvalRelease, Release
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.simulation import run_in_process
 from flower_ldp.wire.layout import without_part
@@ -95,13 +95,19 @@ def run(
     nodes: int = 4,
 ) -> Any:
     """Return the result of a run of clients whose app replies these arrays."""
-    server, client, found = ServerApp(), ClientApp(mods=[LdpMod(train=release)]), []
+    gate = LdpMod(train=release, evaluate=ProtectedEvalRelease())
+    server, client, found = ServerApp(), ClientApp(mods=[gate]), []
 
     @client.train()
     def train(sent: Message, _: Context) -> Message:
         assert set(sent.content.array_records["arrays"]) == set(model)  # the model is whole
         metrics = MetricRecord({"loss": 1.5})
         return Message(RecordDict({"a": record(trained), "m": metrics}), reply_to=sent)
+
+    @client.evaluate()
+    def evaluate(sent: Message, _: Context) -> Message:
+        rows = record({"p": np.full((3, 4), 0.25, dtype=np.float32)})
+        return Message(RecordDict({"p": rows}), reply_to=sent)
 
     @server.main()
     def main(grid: Grid, _: Context) -> None:

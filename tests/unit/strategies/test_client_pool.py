@@ -15,10 +15,10 @@ import pytest
 from flower_ldp.accounting import Ledger
 from flower_ldp.clients import SignDSRelease
 from flower_ldp.errors import ConfigError
-from flower_ldp.mechanisms import SignDS
+from flower_ldp.mechanisms import Laplace, SignDS
 from flower_ldp.policy import load_policy
 from flower_ldp.privacy import Unit
-from flower_ldp.strategies import ClientPool, FixedStep, SignDSStrategy
+from flower_ldp.strategies import ClientPool, FixedStep, ProtectedEvalStrategy, SignDSStrategy
 from flower_ldp.strategies.sampling import MOST_ANSWERS
 from tests.unit.strategies.rounds import run
 
@@ -190,22 +190,43 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         ClientPool(1, tmp_path)
 
 
+MODEL, TRAINED = {"w": np.zeros(400, np.float32)}, {"w": np.ones(400, np.float32)}
+
+
+def signds(pool: ClientPool | int, share: float) -> SignDSStrategy:
+    mechanism, step = SignDS(4.0, 0.2), FixedStep(0.1)
+    return SignDSStrategy(mechanism, step, fraction_train=share, answers_per_client=pool)
+
+
+def paid(policy: Path) -> list[float]:
+    """Return what the answers of each client cost it."""
+    with Ledger.open(load_policy(policy).ledger, read_only=True) as ledger:
+        totals = [ledger.totals(account)[Unit.CLIENT] for account in ledger.data_ids()]
+    return [one.spent(Unit.CLIENT).epsilon for one in totals]
+
+
 @pytest.mark.parametrize(("times", "rounds", "answers"), [(1, 3, 9), (2, 7, 20)])
 def test_a_run_costs_each_client_so_many_reports(
     times: int, rounds: int, answers: int, simulation_policy: Path
 ) -> None:
     """And rounds in which nobody is left change nothing."""
-    options: dict[str, Any] = {"fraction_train": 0.3, "answers_per_client": times}
-    strategy = SignDSStrategy(SignDS(4.0, 0.2), FixedStep(0.1), **options)
-    model, trained = {"w": np.zeros(400, np.float32)}, {"w": np.ones(400, np.float32)}
-    given = (strategy, SignDSRelease(), model, trained)
-    metrics = run(*given, num_rounds=rounds + 1, nodes=10).train_metrics_clientapp
+    strategy = signds(times, share=0.3)
+    options = {"num_rounds": rounds + 1, "nodes": 10}
+    metrics = run(strategy, SignDSRelease(), MODEL, TRAINED, **options).train_metrics_clientapp
     # Three of ten a round: in the last round of all, whoever is left, if two at least.
     assert sorted(metrics) == list(range(1, rounds + 1))
     assert sum(one["accepted"] for one in metrics.values()) == answers
     assert max(one["epsilon-total"] for one in metrics.values()) == 4.0 * times
     assert strategy.privacy_spent().units[Unit.CLIENT].epsilon == 4.0 * times
-    with Ledger.open(load_policy(simulation_policy).ledger, read_only=True) as ledger:
-        paid = [ledger.totals(one)[Unit.CLIENT].spent(Unit.CLIENT) for one in ledger.data_ids()]
-    assert max(one.epsilon for one in paid) == 4.0 * times
-    assert sum(one.epsilon for one in paid) == 4.0 * answers
+    costs = paid(simulation_policy)
+    assert (max(costs), sum(costs)) == (4.0 * times, 4.0 * answers)
+
+
+def test_training_and_evaluation_share_one_pool(simulation_policy: Path) -> None:
+    pool, rows = ClientPool(), Laplace(2.0, classes=4, rows=3)
+    options: dict[str, Any] = {"cluster_client_num": 2, "answers_per_client": pool}
+    both = ProtectedEvalStrategy(signds(pool, share=0.2), rows, **options)
+    run(both, SignDSRelease(), MODEL, TRAINED, num_rounds=4, nodes=10)
+    costs = paid(simulation_policy)
+    assert (len(costs), set(costs)) == (10, {4.0, 6.0})
+    assert both.privacy_spent().units[Unit.CLIENT].epsilon == 6.0

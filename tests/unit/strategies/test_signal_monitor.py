@@ -1,4 +1,4 @@
-"""What a first round is told of, and warnings: steps that are noise, steps that halves cannot tell."""
+"""The verdict of the first round, and warnings of steps that are noise or lost, once if at all."""
 
 from __future__ import annotations
 
