@@ -1,13 +1,10 @@
-"""What the ledger is asked with and what it answers: charges, limits, receipts, entries, time.
+"""Arguments and results of the ledger: charges, limits, receipts, entries, time.
 
-**Time.** It is the clock's, never goes back, and never goes far ahead by itself.
-A window holds what was charged lately. So a clock that jumps ahead empties it, and as time in a
-ledger never goes back, one charge with a wrong clock would do so for good. A charge whose time is
-more than 400 days past the latest entry is refused, until the owner says that the clock is right.
-
-Where the clock is right and the *ledger* is ahead, because it was charged with a wrong one, its
-owner can have the ledger's time go on from its latest entry at the clock's pace. Its dates are
-then ahead of the calendar's, and windows have their full length: nothing leaves one early.
+**Time** follows the clock, never goes back, and never jumps far ahead by itself. One charge with a
+clock that is ahead would empty all windows for good, so a charge more than 400 days past the latest
+entry is refused until the owner confirms the clock. If the *ledger* is ahead, its owner can let its
+time go on from its latest entry at the clock's pace: dates stay ahead, windows have their full
+length.
 """
 
 import json
@@ -45,7 +42,7 @@ _RUNS, _WINDOWS, _RELEASES = Bounded("[0, 2^64)"), Bounded("(0, 1e12]"), Bounded
 
 
 def check_run(run_id: int) -> None:
-    """Refuse what is no run of Flower's: they have unsigned 64-bit numbers."""
+    """Raise ValueError unless a run is an unsigned 64-bit number, as Flower's are."""
     _RUNS.check("run_id", run_id, int)
 
 
@@ -56,37 +53,35 @@ class Charge:
     Parameters
     ----------
     data_id : str
-        The operator's name for the data, whichever node or process answers for it. Of a part
-        of it: ``data#layout/part``, where the parts of a layout share no example and are fixed
-        by index, never by content.
+        The operator's name for the data, the same for every node and process. Of a part:
+        ``data#layout/part``. Parts of a layout share no example and are fixed by index, never by
+        content.
     run_id : int
         Flower's, in [0, 2^64).
     message_id : str
-        Flower's; the same message delivered again has the same.
+        Flower's, equal when the same message is delivered again.
     message_type : str
         ``"train"``, ``"evaluate"`` or ``"query"``.
     fingerprint : bytes
-        Digest of the public request (1 to 64 bytes): two requests that may be answered with
-        the same report have the same.
+        Digest of the public request (1 to 64 bytes), equal for requests that one report may answer.
     events : tuple of PrivacyEvent
-        What the release costs; at least one.
+        Cost of the release; at least one.
     parameters : str
         Public parameters, as a JSON object.
     waived : mapping of str to tuple of Unit
-        By mechanism, the units for which the data's owner declares that the release only
-        post-processes what is paid for: units finer than the release's own. What is waived for
-        a unit is waived for all finer ones.
+        By mechanism, the units for which the data's owner declares the release post-processing:
+        finer than the release's own. A waiver for a unit holds for all finer ones.
     during : int, optional
-        The run that asks, of a release in :data:`NO_RUN`, whose report may answer messages of
-        every run and type: that run's limits count it too.
+        The run that asks for a release in :data:`NO_RUN`, whose report may answer messages of every
+        run and type: that run's limits count it too.
     releases : int
-        Number of releases that this pays for, in [0, 2^32]: one, or the rounds of a plan that
-        is charged as a whole. 0 if nothing leaves on account of this charge alone.
+        Number of releases that this pays for, in [0, 2^32]: one, or a plan's rounds. 0 if nothing
+        leaves for this charge alone.
     rounds : int, optional
-        Of a round of a plan that was charged as a whole: how many rounds the plan has. Then
-        ``data_id`` is a part that only its rounds are charged to, and there are no events.
+        For a round of a charged plan: the plan's number of rounds. ``data_id`` is then a part for
+        its rounds alone, and there are no events.
     example : {"row", "patient"}
-        What one example is to the release.
+        What one example of the release is.
 
     Raises
     ------
@@ -147,7 +142,7 @@ class Charge:
 
     @cached_property
     def book(self) -> Book:
-        """What the release costs."""
+        """Cost of the release."""
         return Book.of(self.exact, self.releases)
 
     def _waived(self, event: PrivacyEvent) -> tuple[str, ...]:
@@ -161,7 +156,7 @@ class Charge:
 
 
 class _Windowed(Checked):
-    """What may hold for every period of some length."""
+    """A limit that may hold for every period of some length."""
 
     window_seconds: float | None
 
@@ -173,22 +168,22 @@ class _Windowed(Checked):
 
 @dataclass(frozen=True)
 class Limit(_Windowed):
-    """The most that releases about one unit may cost together.
+    """The largest joint cost of releases about one unit.
 
     Parameters
     ----------
     unit : Unit
-        What it protects. Costs about coarser units count towards it too; costs about finer
-        ones do not, since they promise nothing for it.
+        The protected unit. Costs of coarser units count too; costs of finer ones guarantee nothing
+        for it.
     scope : str
-        ``"run"``: within one run, and beside it all in :data:`NO_RUN`. ``"life"``: ever.
-        ``"window"``: within any period of ``window_seconds``.
+        ``"run"``: one run together with :data:`NO_RUN`. ``"life"``: ever. ``"window"``: any period
+        of ``window_seconds``.
     epsilon : float
         At least 0, at most 9.2 million; rounded down to a multiple of 1e-12.
     delta : float
         In [0, 1]; rounded down to a multiple of 1e-18.
     window_seconds : float, optional
-        Length of the period, positive; for a window and only there.
+        Positive; for a window alone.
     """
 
     unit: Unit
@@ -217,14 +212,14 @@ class Limit(_Windowed):
 
 @dataclass(frozen=True)
 class NumberLimit(_Windowed):
-    """The most releases of an account, whatever they cost; those of all its parts together.
+    """The largest number of an account's releases, all its parts together.
 
     Parameters
     ----------
     most : int
         At least 0.
     window_seconds : float, optional
-        Length of the period that it holds for, positive; for life if it is left out.
+        Length of its period, positive; for life without it.
     """
 
     most: Annotated[int, Bounded("[0, 2^63)")]
@@ -246,8 +241,8 @@ class Receipt:
     chain : bytes
         The entry's chain value.
     report : bytes, optional
-        The report that was sealed when the same message came before: send this one and
-        draw nothing. None for a new charge: draw, seal, send.
+        The sealed report of the same message: send it and draw nothing. None for a new charge:
+        draw, seal, send.
     """
 
     entry: int
@@ -257,7 +252,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Mark:
-    """A point in a ledger's history, to be kept elsewhere: shows that a file was set back.
+    """A point in a ledger's history, kept elsewhere to detect a file that was set back.
 
     Parameters
     ----------
@@ -286,7 +281,7 @@ class Entry:
     number : int
         1, 2, 3, ... in the order of charging.
     at : int
-        When, in microseconds since 1970 (UTC).
+        Microseconds since 1970 (UTC).
     data_id, run_id, message_id, message_type, fingerprint, parameters
         As in :class:`Charge`.
     events : tuple of ExactEvent
@@ -314,11 +309,11 @@ class Entry:
 
     @property
     def book(self) -> Book:
-        """What it cost."""
+        """Cost of the entry."""
         return Book.of(self.events, self.releases)
 
     def rows(self) -> list[dict[str, object]]:
-        """Return one flat row for each event, ready for JSON or CSV; amounts are exact."""
+        """Return one flat row for each event, for JSON or CSV; amounts are exact."""
         common = {
             "entry": self.number,
             "at": datetime.fromtimestamp(self.at / 1e6, UTC).isoformat(),

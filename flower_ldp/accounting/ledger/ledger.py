@@ -1,18 +1,15 @@
-"""The durable privacy ledger: charged before private data is read, sealed before it leaves.
+"""The durable privacy ledger: charged before private data is read, sealed before a report leaves.
 
-A release goes through four steps, the second and the fourth of them on disk before the next
-begins:
-
-1. ``receipt = ledger.charge(charge, limits)``: one transaction that looks the message up,
-   checks every limit and writes the cost; or a refusal.
-2. The app computes; the mechanism draws a report.
-3. ``ledger.seal(receipt, report)``: the report is stored.
+1. ``receipt = ledger.charge(charge, limits)`` looks the message up, checks every limit and writes
+   the cost in one transaction; or it refuses.
+2. The app computes, and the mechanism draws a report.
+3. ``ledger.seal(receipt, report)`` stores the report.
 4. The report leaves.
 
-A crash between 1 and 3 wastes a charge, one between 3 and 4 loses nothing: the same message
-gets the stored report. So released <= sealed <= charged at every moment. A message that was
-charged and never sealed is refused for good: a second draw would need a second charge, and
-that takes a new message. docs/ledger.md states what is proved by which test.
+Steps 1 and 3 are on disk before the next one begins, so released <= sealed <= charged at every
+moment. A crash between 1 and 3 wastes a charge; after 3 the same message gets the stored report. A
+message that was charged and never sealed is refused for good: a second draw needs a second charge.
+docs/ledger.md names the tests.
 """
 
 from __future__ import annotations
@@ -43,10 +40,10 @@ READ, WRITE = "BEGIN", "BEGIN IMMEDIATE"
 
 
 class Ledger:
-    """A ledger file, open; a context manager. Make one with :meth:`open`.
+    """An open ledger file; a context manager. Make one with :meth:`open`.
 
-    Any number of processes may have the same file open, and threads may share an object.
-    A child process opens its own.
+    Several processes may open the same file, and threads may share an object. A child process opens
+    its own.
     """
 
     @classmethod
@@ -62,25 +59,25 @@ class Ledger:
         timeout: float = 30.0,
         clock: Callable[[], int] = time.time_ns,
     ) -> Ledger:
-        """Open a ledger, in constant time whatever its size.
+        """Open a ledger, in constant time for any size.
 
         Parameters
         ----------
         path : path-like
             The file.
         create : bool
-            Make it if it is missing. Without this a missing file is an error: a ledger that
-            got lost must not begin again at zero by itself.
+            Make a missing file. By default it is an error: a lost ledger must not start at zero by
+            itself.
         read_only : bool
-            For looking at it: any owner and mode will do, and charges fail.
+            Accept any owner and mode, and refuse charges.
         at_least : Mark, optional
             From :meth:`mark`, kept elsewhere: a file that was set back before it is refused.
         durable : bool
-            Whether charges and reports wait until they are on disk. **Never False for real
-            data**: a power loss would forget what was spent. Simulations need not wait.
+            Whether charges and reports wait for the disk. **Never False for real data**: a power
+            loss would forget charges.
         anchor : Anchor, optional
-            Where the ledger's mark is kept: compared now, and moved at every charge before
-            :meth:`charge` returns (:mod:`.anchor`). A missing file is then never made.
+            Holds the ledger's mark: compared now, and moved at every charge before :meth:`charge`
+            returns (:mod:`.anchor`). A missing file is then never made.
         timeout : float
             Seconds to wait for another process's transaction.
         clock : callable
@@ -156,13 +153,7 @@ class Ledger:
             self._db.close()
 
     def look_again(self) -> None:
-        """Judge the file as when it was opened: for a ledger that was open for long.
-
-        Raises
-        ------
-        LedgerError
-            If the file cannot be used.
-        """
+        """Check the file again as :meth:`open` does; LedgerError if it cannot be used."""
         # SQLite takes what it read for what is there as long as a number in the file is the same,
         # which an older copy comes to have again.
         with self._lock, file.understandable(self._path):
@@ -178,33 +169,33 @@ class Ledger:
         numbers: Sequence[NumberLimit] = (),
         repeats: int | None = None,
     ) -> Receipt:
-        """Charge a release, or find that it was charged before.
+        """Charge a release, or find its earlier charge.
 
         Parameters
         ----------
         charge : Charge
             The release.
         limits : sequence of Limit
-            All that hold for this data. A unit without any has no budget.
+            All limits of this data. A unit without any has no budget.
         basis : Charge, optional
-            What the release rests on, which no message asks for by itself: charged with it in
-            the same transaction, unless it was before. It has no report.
+            An earlier charge that the release depends on: written in the same transaction, unless
+            it was before. It has no report.
         numbers : sequence of NumberLimit
-            All that hold for the number of releases of this data.
+            All limits on the number of releases of this data.
         repeats : int, optional
-            Count a stored report that is given again, as :meth:`count` does ``"again"``, of at
-            most so many. Without it the report is not counted: for the owner's own use of it.
+            Count a stored report that is sent again, as :meth:`count` does ``"again"``, up to this
+            number. Without it the report is not counted: for the owner's own use.
 
         Returns
         -------
         Receipt
-            Once it is on disk, and the anchor moved. With a ``report``: send that one again.
+            After it is on disk and the anchor moved. With a ``report``: send that one again.
 
         Raises
         ------
         BudgetExhausted
-            If any limit would be exceeded, ``repeats`` too, or a report of no run is asked for by
-            a run that is over its limit with it; nothing was written.
+            If a limit would be exceeded, ``repeats`` too, or a run that is over its limit asks for
+            a report of run 0; nothing was written.
         RefusalError
             With :data:`~flower_ldp.refusals.REFUSED_REPEAT`: the same data, run and message were
             charged for another request, or no report was sealed.
@@ -237,10 +228,9 @@ class Ledger:
         receipt : Receipt
             Of its charge.
         report : bytes
-            What is to leave.
+            The report.
         last : bytes
-            What the last report of the part of the data begins with, if there is a last one: after
-            one that begins so none is stored.
+            Prefix of the part's last report, if it has one: after such a report none is stored.
 
         Raises
         ------
@@ -248,8 +238,8 @@ class Ledger:
             If the last report was stored before. Nothing was written, and the report must not
             leave.
         ValueError, TypeError
-            If the receipt is not of this ledger, its report is already there, or the report
-            is longer than 2^28 bytes.
+            If the receipt is not of this ledger, its report is already there, or the report is
+            longer than 2^28 bytes.
         LedgerError
             If the file cannot be used. The report must not leave.
         """
@@ -279,21 +269,19 @@ class Ledger:
         limits: Sequence[Limit],
         numbers: Sequence[NumberLimit] = (),
     ) -> bool:
-        """Return whether a charge would be made together with its basis; nothing is written.
-
-        For what must know before the basis is charged that neither would be refused.
+        """Return whether a charge would be written together with its basis; writes nothing.
 
         Parameters
         ----------
         charge, basis : Charge
-            A release, and what it rests on: a round and its plan, a stage and its reservation.
+            A release and its earlier charge: a round and its plan, a stage and its reservation.
         limits, numbers
             As :meth:`charge` has them.
 
         Raises
         ------
         BudgetExhausted, RefusalError, LedgerError
-            As :meth:`charge` would be refused now.
+            As :meth:`charge` would now.
         """
         with self._transaction(READ) as (db, head):
             known = entries.find(db, head, charge)
@@ -304,36 +292,20 @@ class Ledger:
             return len(list(fitting(db, head, charge, basis, limits, numbers, at))) > 1
 
     def has_report(self, data_id: str, beginning: bytes) -> bool:
-        """Return whether any report that begins so was sealed for a part of the data.
+        """Return whether a report with this prefix was sealed for a part of the data.
 
         Parameters
         ----------
         data_id : str
-            What the reports' entries were charged to, by its whole name.
+            The part's whole name.
         beginning : bytes
             First bytes of the report.
-
-        Raises
-        ------
-        LedgerError
-            If the file cannot be used.
         """
         with self._transaction(READ) as (db, _):
             return entries.has_report(db, data_id, beginning)
 
     def end_plan(self, charge: Charge) -> None:
-        """Use up the rounds that a plan has left, so that nothing more leaves by it.
-
-        Parameters
-        ----------
-        charge : Charge
-            A round of the plan, under a message of its own.
-
-        Raises
-        ------
-        LedgerError
-            If the file cannot be used.
-        """
+        """Use up a plan's remaining rounds; ``charge`` is a round with a message of its own."""
         with self._transaction(WRITE) as (db, head):
             self._catch_up(head)
             left = rounds_left(db, charge)
@@ -344,16 +316,15 @@ class Ledger:
         self._charged(head)
 
     def unsealed(self, charge: Charge) -> Receipt:
-        """Find a charge that has no report, so that it gets one after all.
+        """Return the receipt of a charge without a report, so that it gets one; charges nothing.
 
-        For a program that is the only way out of the machine, and knows so that no report of it
-        has left. Nothing is charged.
+        Only for a program that is the machine's one way out and knows that no report has left.
 
         Raises
         ------
         RefusalError
-            With :data:`~flower_ldp.refusals.REFUSED_REPEAT`, if there is no such charge, or it
-            has a report.
+            With :data:`~flower_ldp.refusals.REFUSED_REPEAT`, if there is no such charge, or it has
+            a report.
         LedgerError
             If the file cannot be used.
         """
@@ -362,15 +333,15 @@ class Ledger:
             return entries.unsealed(db, head, charge)
 
     def count(self, data_id: str, kind: charges.Kind, most: int | None = None) -> int:
-        """Count what was answered or failed beside charges; on disk when this returns.
+        """Count an answer or failure beside charges; on disk when this returns.
 
         Parameters
         ----------
         data_id : str
-            The account, or a part of it, which counts towards the account.
+            The account, or a part, which counts towards its account.
         kind : str
-            ``"again"``: a stored report is sent again. ``"acknowledged"``: an answer with
-            nothing in it. ``"failed"``: the app failed after a charge.
+            ``"again"``: a stored report is sent again. ``"acknowledged"``: an empty answer.
+            ``"failed"``: the app failed after a charge.
         most : int, optional
             The largest number; of ``"again"`` and ``"acknowledged"`` together.
 
@@ -390,12 +361,12 @@ class Ledger:
             return sums.count(db, data_id, kind, most)
 
     def counts(self, data_id: str) -> dict[charges.Kind, int]:
-        """Return what was counted for an account, by kind; see :meth:`count`."""
+        """Return an account's counts by kind; see :meth:`count`."""
         with self._transaction(READ) as (db, _):
             return sums.counts(db, data_id)
 
     def counted(self) -> dict[str, dict[charges.Kind, int]]:
-        """Return what was counted for all accounts of which anything was, sorted by name."""
+        """Return the counts of all accounts that have any, sorted by name."""
         with self._transaction(READ) as (db, _):
             return {account: sums.counts(db, account) for _, account in sums.every_count(db)}
 
@@ -406,24 +377,24 @@ class Ledger:
             return Snapshot(db, data_id).number(limit, at)
 
     def totals(self, data_id: str, run_id: int | None = None) -> dict[Unit, Amount]:
-        """Return what counts towards limits, in one run or in all: what records have spent.
+        """Return the amounts that count towards limits, in one run or in all.
 
-        What was spent about a coarser unit is in it, and so are conditional claims, which
-        :meth:`spending` tells apart. Of all of the data it is what any of its records has
-        spent at most; of a part, what any record of that part has.
+        Costs of coarser units and conditional claims, which :meth:`spending` separates, are
+        included. For all of the data it is the most that any record has spent; for a part, that of
+        the part's records.
 
         Returns
         -------
         dict of Unit to Amount
-            Only units for which something was promised.
+            Units without a guarantee are missing.
         """
         found = {spent.unit: spent.counted for spent in self.spending(data_id, run_id)}
         return {unit: amount for unit, amount in found.items() if amount != Amount()}
 
     def spending(self, data_id: str, run_id: int | None = None) -> list[UnitSpending]:
-        """Return what was spent directly and in all, and what that says nothing about.
+        """Return for each unit the amounts spent directly and in all, and the releases not covered.
 
-        One for each unit, of all of the data or of a part, in one run or in all.
+        Of all of the data or of a part, in one run or in all.
         """
         if run_id is not None:
             charges.check_run(run_id)
@@ -432,10 +403,7 @@ class Ledger:
             return list(spending(Snapshot(db, data_id).spent(run)))
 
     def spent(self, data_id: str, run_id: int, limit: Limit) -> Amount:
-        """Return what counts towards a limit now; the run matters only to limits per run.
-
-        Beside what the run was charged they count what belongs to no run (:data:`NO_RUN`).
-        """
+        """Return the amount that counts towards a limit now, for a run with :data:`NO_RUN`."""
         charges.check_run(run_id)
         with self._transaction(READ) as (db, head):
             at = self._clock_at(head).of_a_question()
@@ -447,17 +415,14 @@ class Ledger:
             return entries.number_of(db, data_id, run_id, message_id) is not None
 
     def data_ids(self) -> list[str]:
-        """Return the names of all accounts that were ever charged, parts included, sorted.
-
-        What the ledger keeps for itself, as the rounds of a plan, is none of them.
-        """
+        """Return the sorted names of all charged accounts and parts, without the ledger's own."""
         with self._transaction(READ) as (db, _):
             every = rows.totals_between(db, rows.FIRST, ("0", ""))
             # A name with a tab is that of sums over parts.
             return [name for (_, name), _ in every if "\t" not in name and not is_bookkeeping(name)]
 
     def accounts(self) -> dict[str, int]:
-        """Return the names of all data that was ever charged, and in how many parts."""
+        """Return the names of all charged data, with their numbers of parts."""
         found: dict[str, int] = {}
         for name in self.data_ids():
             place = Place.of(name)
@@ -465,10 +430,7 @@ class Ledger:
         return dict(sorted(found.items()))
 
     def entries(self, first: int = 1) -> Iterator[charges.Entry]:
-        """Yield the entries from number ``first`` on, each checked against the chain.
-
-        Entries that are added meanwhile are not among them.
-        """
+        """Yield the present entries from number ``first`` on, checked against the chain."""
         if first < 1:
             raise ValueError(f"first must be at least 1, got {first}")
         last = self.mark().entries
@@ -480,36 +442,29 @@ class Ledger:
             first = stop + 1
 
     def export(self) -> Iterator[dict[str, Any]]:
-        """Yield one flat row for each event, ready for JSON or CSV; amounts are exact."""
+        """Yield one flat row for each event, for JSON or CSV; amounts are exact."""
         return (row for entry in self.entries() for row in entry.rows())
 
     def mark(self) -> Mark:
-        """Return the end of the chain: keep it elsewhere, and give it to :meth:`open`."""
+        """Return the end of the chain, to keep elsewhere for :meth:`open`."""
         with self._transaction(READ) as (_, head):
             return head.mark
 
     def verify(self) -> charges.Verification:
-        """Check the whole file; takes time in proportion to it and holds charges off.
-
-        Raises
-        ------
-        LedgerError
-            Naming the first thing that is wrong.
-        """
+        """Check the whole file; charges wait meanwhile. LedgerError names the first fault."""
         with self._transaction(READ) as (db, _):
             return entries.verify(db)
 
     def clock(self) -> Clock:
-        """Return what the clock shows and what the ledger's time is."""
+        """Return the clock's time and the ledger's time."""
         with self._transaction(READ) as (_, head):
             return self._clock_at(head)
 
     def accept_clock(self) -> Clock:
-        """Take the owner's word that the clock is right, and return what it was before.
+        """Record the owner's statement that the clock is right; return the earlier times.
 
-        Past a jump of more than 400 days charges go on, and what was charged before it has left
-        every window of that length. Where the ledger itself is ahead, since it was charged with
-        a wrong clock, its time goes on from its latest entry: nothing leaves a window early.
+        After a jump of more than 400 days charges go on, and earlier ones have left windows of that
+        length. A ledger that is ahead goes on from its latest entry: nothing leaves a window early.
         """
         with self._transaction(WRITE) as (db, head):
             before = self._clock_at(head)
@@ -517,19 +472,19 @@ class Ledger:
         return before
 
     def make_anchor(self, anchor: Anchor, *, replace: bool = False) -> Mark:
-        """Store the end of the chain in an anchor; its owner says that the ledger is the newest.
+        """Store the end of the chain in an anchor: its owner states that the ledger is the newest.
 
         Parameters
         ----------
         anchor : Anchor
-            Where. What it holds must be in this ledger's history.
+            Its present mark must be in this ledger's history.
         replace : bool
-            Give up what it holds, whatever it is.
+            Give up its present mark, whatever it is.
 
         Raises
         ------
         LedgerError
-            If it holds something else, or cannot be used.
+            If it holds another mark, or cannot be used.
         """
         with self._transaction(WRITE) as (_, head):
             if not replace and anchor.read() is not None:
@@ -539,13 +494,7 @@ class Ledger:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[tuple[sqlite3.Connection, Head]]:
-        """Run the body in one transaction: on disk at its end, or nothing of it.
-
-        Yields
-        ------
-        Connection, Head
-            The head continues what was seen before.
-        """
+        """Run the body in one transaction; yield the connection and the head."""
         with self._lock, file.understandable(self._path):
             if os.getpid() != self._process:
                 raise LedgerError(
@@ -565,7 +514,7 @@ class Ledger:
                 raise
 
     def _head(self) -> Head:
-        """Return the head, inside a transaction, if it continues what was seen before."""
+        """Return the head, inside a transaction, if it continues the last seen one."""
         # SQLite reads a last page that was cut off as zeros. Nobody else writes meanwhile.
         pages, size = (file.pragma_number(self._db, n) for n in ("page_count", "page_size"))
         if self._path.stat().st_size < pages * size:
@@ -585,22 +534,22 @@ class Ledger:
         return head
 
     def _compare(self, anchor: Anchor, head: Head) -> Mark:
-        """Return an anchor's mark, inside a transaction, if it lies in the file's history."""
+        """Return an anchor's mark, inside a transaction, if it is in the file's history."""
         return anchor.compare(head.mark, partial(rows.chain_at, self._db, head))
 
     def _catch_up(self, head: Head) -> None:
-        """Bring the anchor to the head, inside a transaction that holds off others that write.
+        """Move the anchor to the head, inside a writing transaction.
 
-        It is behind if a process was killed between its charge and the anchor.
+        The anchor is behind if a process was killed between its charge and the anchor.
         """
         if self._anchor is not None and self._compare(self._anchor, head) != head.mark:
             self._anchor.move(head.mark)
 
     def _charged(self, head: Head) -> None:
-        """Expect that the file holds this head from now on, and bring the anchor to its newest.
+        """Remember this head, and move the anchor to the file's newest.
 
-        Before this returns nothing may leave. Nobody else writes meanwhile: an anchor is never
-        moved back.
+        Nothing may leave before this returns. The lock for writing keeps the anchor from moving
+        back.
         """
         self._seen = head.mark
         if self._anchor is not None:
