@@ -88,5 +88,5 @@ def test_the_attack_sees_more_where_less_is_hidden(images: Path, tmp_path: Path)
     assert error["float"] < error["bits, label 1"]
     assert error["bits, no noise"] < error["mean image"]
     assert error["bits, label 0"] > 0.9 * error["mean image"]
-    assert error["codes, epsilon 8"] < error["codes, epsilon 4"]
+    assert error["float"] < error["codes, epsilon 8"] < error["mean image"]
     assert pictures.read_bytes().startswith(b"\x89PNG")
