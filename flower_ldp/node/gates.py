@@ -1,23 +1,16 @@
-"""The node's gates: what the owner's list of apps lets in, and which reports leave.
+"""The node's gates: the allowlist of apps, and the reports that may leave. All three are Flower mods.
 
-All three are Flower mods. :class:`AppListGate` stands before the gate that ``--ldp-gate`` names,
-:class:`PaidReports` is the gate of ``--ldp-gate reports``, and :class:`FormatChecked` wraps that of
-``--ldp-gate privatize``.
+**The allowlist** (:class:`AppListGate`, before the gate of ``--ldp-gate``). A claim about the
+client holds whatever the app computes, since the gate adds its noise here. A claim about an example
+or a label, or one that is declared post-processing, depends on the app: the policy must list its
+bundle with that mechanism. The decision uses public data alone: the bundle's digest, the run's
+configuration, the node's environment, the proposal.
 
-**The owner's word on apps: which may run here, and which claims may rest on one.**
-
-A claim about the client holds whatever the app computes, because the gate adds its noise here. A
-claim about an example or a label does not, nor does one that is declared post-processing: they rest
-on the app, so its bundle must be one that the policy lists with that mechanism. All that is looked
-at is public: the bundle's digest, the run's configuration, the node's environment, the proposal.
-
-Split learning, private training and its evaluation are answered by the app's own gate, with the
-site's ledger, and so only under ``--ldp-gate reports``. Of split learning what the app replies
-leaves, in the form that its message has, and no other; of the others what the ledger holds does.
-
-A round of private training and a count of right predictions propose nothing: Flower's own
-strategies send a model and a configuration. What may answer them is about single examples, and no
-reply shows how it was made. So it is the owner's list that says which app may:
+Split learning, private training and its evaluation are answered by the app's own gate with the
+site's ledger, and only under ``--ldp-gate reports``. Of split learning the app's reply leaves, in
+its message's form and no other; of the others the ledger's content. A round of private training and
+a count of right predictions have no proposal, since Flower's own strategies send a model and a
+configuration:
 
 ============  ================  ==================================================================
 message       listed release    answer
@@ -28,21 +21,17 @@ message       listed release    answer
 ============  ================  ==================================================================
 
 The names are those that Flower's strategies look for. An evaluation costs what the policy allows
-for it: the server proposes no price, and what an app asks for is not known before it runs.
+for it.
 
-**For apps that use** ``LdpMod`` **themselves, only paid reports leave.** The app's own gate draws
-the report, charges the site's ledger and seals the report there. :class:`PaidReports`, in the
-SuperNode's process, lets out the bytes that the ledger holds for the very message and proposal, if
-they are a well-formed report, and nothing else. Where the ledger holds none, because the app
-failed, died or did not charge, it answers as any gate does for an app that failed: it draws a
-neutral report itself, seals it and sends it.
+**Paid reports** (:class:`PaidReports`, ``--ldp-gate reports``): the app's own ``LdpMod`` draws the
+report, charges the site's ledger and seals it there. The SuperNode's process sends the ledger's
+bytes for this message and proposal, if they are a well-formed report. If the ledger holds none, it
+seals and sends a neutral report. **This trusts the app for the noise**: an app that can write to
+the ledger can seal a report of its own, of the form and length of an honest one: some hundred bytes
+of SignDS, but a byte for every weight of the Gaussian mechanism. The default, privatizing in the
+SuperNode's process, does not.
 
-This trusts the app for the noise, as ``LdpMod`` in the app does: an app that can write to
-the ledger can seal a report that it made up, of the form and the length of an honest one. That
-is a few hundred bytes of SignDS, but a byte for every weight of the Gaussian mechanism: a whole
-model, roughly. To trust the app for nothing, privatize in the SuperNode's process (the default).
-
-**Where the node privatizes**, :class:`FormatChecked` looks once more at what its gate has made.
+**Where the node privatizes**, :class:`FormatChecked` checks its gate's answer once more.
 """
 
 import json
@@ -89,18 +78,18 @@ _MOST_ENTRIES = 1 << 26
 
 @dataclass(frozen=True)
 class AppListGate:
-    """A gate behind the owner's list of apps.
+    """A gate behind the owner's allowlist of apps.
 
     Parameters
     ----------
     gate : Mod
-        Judges and answers what the list lets through.
+        Judges and answers what the list permits.
     app_of : callable
-        What a run brought; None if that is not known.
+        Returns a run's bundle; None if unknown.
     by_apps : bool
         Whether listed apps answer by their own gates, with the site's ledger.
     releases : mapping of str to Release
-        Read the proposals, by type of message, to see what each claim is about.
+        Readers of proposals, by type of message.
     """
 
     gate: Mod
@@ -149,7 +138,7 @@ class AppListGate:
         return app
 
     def _check_claims(self, policy: Policy, app: App | None, message: Message) -> None:
-        """Refuse a claim that rests on an app that is not listed for it."""
+        """Refuse a claim that depends on an app that is not listed for it."""
         kind = message.metadata.message_type
         if kind not in self.releases:
             return  # the gate's own affair
@@ -170,7 +159,7 @@ class AppListGate:
 
 
 def listed_apps(node_config: _NodeConfig) -> frozenset[str]:
-    """Return the digests that the policy lists now; none where there is no policy to be read."""
+    """Return the digests that the policy lists now; none without a readable policy."""
     policy = _readable(node_config)
     return frozenset() if policy is None else frozenset(policy.apps)
 
@@ -188,10 +177,7 @@ def _readable(node_config: _NodeConfig) -> Policy | None:
 
 
 def _unproposed(message: Message) -> str | None:
-    """Return the mechanism by which a message without a proposal may be answered.
-
-    None if there is a proposal, no model, or another type of message.
-    """
+    """Return the mechanism that may answer a message without a proposal, or None."""
     content = message.content
     if PROPOSAL_KEY in content or len(content.array_records) != 1:
         return None
@@ -232,7 +218,7 @@ def _may_answer(app: App, kind: str, proposal: EmbeddingProposal | None) -> bool
 def _as_replied(
     message: Message, proposal: EmbeddingProposal | None, ask: Callable[[], Message]
 ) -> Message:
-    """Answer with the bytes that the app's gate made, if they have the form of such an answer."""
+    """Answer with the bytes of the app's gate, if they have the form of such an answer."""
     kind = message.metadata.message_type
     try:
         reply = ask()
@@ -280,7 +266,7 @@ def _length(proposal: EmbeddingProposal) -> int:
 
 
 def _neutral(proposal: EmbeddingProposal) -> bytes:
-    """Return a block by the neutral law: what stands for an app that died."""
+    """Return a block by the neutral law, for an app that died."""
     drawn = proposal.mechanism.randomize(None, RandomSource.from_os(), proposal.shape)
     return embedding.encode_embeddings(drawn, proposal.mechanism)
 
@@ -291,15 +277,15 @@ def _refusal(detail: str) -> RefusalError:
 
 @dataclass(frozen=True)
 class PaidReports:
-    """Lets a report out that the ledger holds, or a neutral one where it holds none.
+    """Sends the ledger's report, or a neutral one where it holds none.
 
-    Every message that the app saw is charged when this returns, also if the app did not
-    charge it. Types of message without a release here are refused before the app sees them.
+    Every message that the app saw is charged when this returns, by the app or here. Types of
+    message without a release are refused before the app sees them.
 
     Parameters
     ----------
     releases : mapping of str to Release
-        Read the proposals, by type of message.
+        Readers of proposals, by type of message.
     """
 
     releases: Mapping[str, Release] = field(default_factory=lambda: RELEASES)
@@ -327,7 +313,7 @@ class PaidReports:
         return content
 
     def _settled(self, permit: Permit, opened: OpenRelease) -> bytes:
-        """Return the stored report, or one by the neutral law that is stored first."""
+        """Return the stored report, or a neutral one that is stored first."""
         stored = permit.stored
         if stored is None:
             _log.error("the ledger holds no report of the app's")
@@ -347,9 +333,9 @@ class PaidReports:
         return payload
 
     def _permit(self, request: ReleaseRequest, context: Context) -> Permit:
-        """Find or make the charge; one that the app's gate left without a report is gone on with.
+        """Find or make the charge; continue one that the app's gate left without a report.
 
-        An app that is killed would be seen by its refusal otherwise. Nothing that it drew has left.
+        Otherwise a refusal would show that the app was killed. Nothing that it drew has left.
         """
         try:
             return self.authorizer.authorize(request, context)
@@ -368,13 +354,7 @@ def without_report(message: Message, error: Exception) -> Message:
 
 
 def report_of(content: RecordDict) -> bytes:
-    """Return the report of a reply that is one report and nothing else.
-
-    Raises
-    ------
-    ReleaseError
-        If it is anything else.
-    """
+    """Return the report of a reply that is one report and nothing else; ReleaseError otherwise."""
     record = content.get(REPORT_KEY)
     if len(content) != 1 or not isinstance(record, ConfigRecord) or set(record) != {PAYLOAD_KEY}:
         raise ReleaseError("the app's reply is not one report and nothing else")
@@ -386,7 +366,7 @@ def report_of(content: RecordDict) -> bytes:
 
 @dataclass(frozen=True)
 class FormatChecked:
-    """A gate whose answers are looked at once more before they leave.
+    """A gate whose answers are checked once more before they leave.
 
     Parameters
     ----------

@@ -1,20 +1,17 @@
 """The guard: a SuperNode's connection that lets only the gate's answers out.
 
-Nothing that the app produced is sent. What the SuperNode wants to send is collected here;
-its content is given to the gate; the gate's answer, a new message built from the server's
-own, is sent in its place. The run time is sent as zero. Each message gets one answer: a reply to
-no open message is dropped, and for a message that got none the gate answers as for an app that
-failed, with a report of the same form. It does so while the app still runs, where the policy sets
-a fixed moment; the app's reply is then one to no open message.
+The guard collects what the SuperNode wants to send, gives its content to the gate, and sends the
+gate's answer instead, built from the server's message. The run time is sent as zero. Each message
+gets one answer: replies to no open message are dropped, and an unanswered message gets the gate's
+answer for a failed app, with a report of the same form; with a fixed moment, also while the app
+still runs.
 
-Where the gate privatizes here, the app gets the message without the records that are the gate's:
-another message, with an identity of its own, which the SuperNode handles in the place of the first.
+Where the gate privatizes here, the app gets the message without the gate's records, under another
+identity.
 
-A gate is a mod: ``gate(message, context, call_next)`` admits the message, calls the app, and turns
-the app's reply into what may leave. Here the app is another process, and its reply comes later and
-from elsewhere. So the gate runs in a thread of its own that stops where it calls the app
-(:class:`PendingMessage`). A gate with a fixed moment to answer does not wait longer than that for
-the app: then the answer is there before a reply, and leaves.
+A gate is a mod that calls the app, but here the app is another process. The gate therefore runs in
+a thread that stops where it calls the app (:class:`PendingMessage`), no longer than to its fixed
+moment.
 """
 
 import logging
@@ -47,7 +44,7 @@ _OF_SERVER, _LEAST = 1 << 30, 1 << 25
 
 @dataclass
 class _Outgoing:
-    """A reply that the SuperNode is sending: collected until all its objects are there."""
+    """A reply that the SuperNode is sending, collected until all its objects are there."""
 
     tree: Any
     missing: set[str]
@@ -65,13 +62,13 @@ class PendingMessage:
     message : Message
         From the server.
     context : Context
-        What the site's policy is found by.
+        With the site's policy.
     on_answer : callable, optional
-        Called in the gate's thread when the answer to a message is there that the app was to see.
+        Called in the gate's thread when the answer to a message for the app is there.
     since : float, optional
         When the message came.
     size : int, optional
-        Bytes that it takes.
+        Its bytes.
     """
 
     gate: Mod
@@ -96,7 +93,7 @@ class PendingMessage:
         return None
 
     def finish(self, reply: Message | None) -> Message:
-        """Give the gate the app's reply, or None if there is none; return what may leave."""
+        """Give the gate the app's reply, or None; return what may leave."""
         self._reply.set_result(reply)
         return self._answer.result()
 
@@ -126,21 +123,20 @@ class Guard:
     inner : Channel
         The connection to the SuperLink.
     gate : Mod
-        Judges messages and builds the answers, usually an
-        :class:`~flower_ldp.clients.LdpMod`.
+        Judges messages and builds the answers, usually an :class:`~flower_ldp.clients.LdpMod`.
     node_config : NodeConfig
         For the gate's context: names the policy.
     hold_seconds : float
-        An answer to an admitted message leaves at the earliest this long after the message
-        came, so that the time of an answer tells less about the app's work.
+        Least time from a granted message to its answer, so that the time reveals less about the
+        app's work.
     hides : bool
-        Whether the records of the message that are the gate's are kept from the app.
+        Whether the gate's records are hidden from the app.
     calls : AppCalls, optional
-        Reads what apps ask of this node.
+        Checks the apps' calls.
     answer_after : callable
-        Returns the seconds after which the gate answers messages of a type, if that is fixed.
+        Returns the fixed seconds for a type of message, or None.
     opened : callable
-        Is told of each message that the SuperNode gets.
+        Is called for each message that the SuperNode gets.
     """
 
     inner: Channel
@@ -162,7 +158,7 @@ class Guard:
     _outgoing: dict[str, _Outgoing] = field(init=False, default_factory=dict)
 
     def channel(self) -> Channel:
-        """Return the guarded connection, for Flower's SuperNode to use."""
+        """Return the guarded connection for Flower's SuperNode."""
         return self.inner._replace(
             receive=self._receive,
             send=self._send,
@@ -172,12 +168,12 @@ class Guard:
         )
 
     def is_open(self, message_id: str) -> bool:
-        """Return whether a message, by the identity that the SuperNode knows, has no answer yet."""
+        """Return whether a message, by the SuperNode's identity for it, has no answer yet."""
         with self._lock:
             return self._originals.get(message_id, message_id) in self._open
 
     def _receive(self) -> tuple[Message, Any] | None:
-        """Fetch the next message, and have it judged before the SuperNode sees it."""
+        """Fetch the next message, which the gate judges before the SuperNode sees it."""
         self._fail_unanswered()
         received = self.inner.receive()
         if received is None:
@@ -225,7 +221,7 @@ class Guard:
             return self._open.pop(message_id, None)
 
     def _shown(self, announced: Message, whole: Message) -> tuple[Message, Any, dict[str, bytes]]:
-        """Return the message as the app is to see it, its tree and its objects."""
+        """Return the app's version of the message, its tree and its objects."""
         seen = for_app(whole, released=True)
         tree, contents = flower_api.pack(seen)
         with self._lock:
@@ -233,7 +229,7 @@ class Guard:
         return flower_api.under_identity(announced, seen), tree, contents
 
     def _due(self, message_id: str) -> None:
-        """Send the gate's answer if no reply of the app's has led to it."""
+        """Send the gate's answer at its fixed moment, unless a reply led to one."""
         held = self._take(message_id)
         if held is not None:
             _log.warning("the app is late: the answer leaves without it")
@@ -257,7 +253,7 @@ class Guard:
         return wanted, reply_to
 
     def _push_object(self, _: int, session_id: str, object_id: str, contents: bytes) -> None:
-        """Collect an object; with the last one, answer. Flower calls this from threads."""
+        """Collect an object; answer after the last one. Flower calls this from threads."""
         with self._lock:
             outgoing = self._outgoing[session_id]
             outgoing.contents[object_id] = contents
@@ -275,7 +271,7 @@ class Guard:
         self._answer(held, reply)
 
     def _fail_unanswered(self) -> None:
-        """Answer the messages that the SuperNode is done with and that have no answer."""
+        """Answer the messages that the SuperNode has left without an answer."""
         self._incoming.clear()
         with self._lock:
             left, self._open = list(self._open.values()), {}
@@ -319,9 +315,9 @@ class Guard:
 
 
 def _check_same(announced: Message, whole: Message) -> None:
-    """Raise unless a message is what it was announced as.
+    """Raise unless a message is the announced one.
 
-    Flower starts the app of the run that is announced, and the gate judges the message itself.
+    Flower starts the app of the announced run, and the gate judges the message itself.
     """
     for name in ("run_id", "message_type"):
         if getattr(announced.metadata, name) != getattr(whole.metadata, name):
@@ -329,7 +325,7 @@ def _check_same(announced: Message, whole: Message) -> None:
 
 
 def _readable(outgoing: _Outgoing, sent: int) -> Message | None:
-    """Return the app's reply, or None if its objects are no message, or one that takes too much."""
+    """Return the app's reply, or None if its objects are no message, or take too much."""
     try:
         check_size(outgoing.tree.object_id, outgoing.contents, 2 * max(sent, _LEAST))
         return flower_api.unpack(outgoing.tree, outgoing.contents)

@@ -1,8 +1,7 @@
-"""What an app may ask of the node's runtime API: what answers its message, and nothing more.
+"""A layer before the node's runtime API: an app may answer its message, and nothing more.
 
-Flower's API also lets an app start more apps, which would outlive its message, and store logs and
-events; answer any message of its run; and delete what the node is about to send, at which the node
-ends. This layer stands before it.
+Flower's API also lets an app start apps that outlive its message, store logs and events, answer any
+message of its run, and delete what the node is about to send, at which the node ends.
 
 =============================  ===================================================================
 call                           is let through
@@ -22,18 +21,17 @@ any other                      never
 header ``traceparent``         of the executor alone
 =============================  ===================================================================
 
-Every call is read here first, and none beyond a number of bytes that is known when the message
-came. All work on calls is done in one thread and, for each token, on two calls at a time. Where an
-answer leaves at a fixed moment, that thread stands still around it: whatever an app sends then, the
-node spends no time on it.
+Each call is read here first, up to a number of bytes that is known when the message came. One
+thread does all work on calls, for two calls of a token at a time. It stands still around a fixed
+moment, so the node spends no time on calls then.
 
-Flower keeps what is below each object of a tree once, as it was first said, and writes a tree out
-whole. A short tree that names an object with much below it, twice below the next, and so on, would
-be longer there than any memory. So each object has the same below it wherever it stands.
+Flower stores the children of each object once and writes a tree out in full. A short tree that
+names large subtrees twice, level by level, would not fit into any memory there. Each object must
+therefore have the same children wherever it stands, and trees are bounded.
 
-With ``--isolation process`` somebody else starts the app executor, and the node cannot see who. But
-it sees who calls, by the kernel's table of sockets: a caller of the node's own user is an app, or
-an executor that will start apps, that can read the node's key.
+With ``--isolation process`` somebody else starts the app executor. The kernel's table of sockets
+shows the callers: one of the node's own user is an app, or will start apps, that can read the
+node's key.
 """
 
 import asyncio
@@ -93,12 +91,12 @@ _SOCKETS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 
 
 class _NotPermitted(Exception):  # noqa: N818  # an answer
-    """A call that no app has a use for."""
+    """A call that no app needs."""
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """A message that the node hands to an app, and what a reply to it may have."""
+    """A message for an app, and the permitted size of its reply."""
 
     message: Metadata
     below: Below
@@ -108,10 +106,7 @@ class _Opened:
 
 @dataclass
 class _Task:
-    """The message that a token was given, and the reply to it: its name and objects.
-
-    Flower's client pushes two objects at a time.
-    """
+    """A token's message, and the reply's name and objects; Flower's client pushes two at a time."""
 
     opened: _Opened | None
     reply: str = ""
@@ -141,24 +136,14 @@ class AppCalls:
         self._sent.set()
 
     def opened(self, message: Message, tree: Any, size: int = 0) -> None:
-        """Take note of the message that the node hands to an app now.
-
-        Parameters
-        ----------
-        message : Message
-            As the app sees it.
-        tree : ObjectTree
-            Its objects.
-        size : int
-            Bytes that it takes.
-        """
+        """Note the message that the node gives to an app now, with its objects and its bytes."""
         more = _MODEL if message.metadata.message_type == MessageType.TRAIN else _ROWS
         names = 2 * tree.ByteSize() + _NAMES
         below = {one.object_id: _names_below(one) for one in iterate_object_tree(tree)}
         self._open = _Opened(message.metadata, below, names, 2 * size + more)
 
     def quiet(self, moment: float, sent: threading.Event) -> None:
-        """Let no call be worked on from shortly before a moment until the answer was sent."""
+        """Hold calls back from shortly before a moment until the answer was sent."""
         self._moment, self._sent = moment, sent
         loop = self._loop
         if loop is not None and not loop.is_closed():
@@ -214,7 +199,7 @@ class AppCalls:
     async def _pull(
         self, app: Application, scope: Any, receive: Any, send: Send, token: bytes
     ) -> None:
-        """Give a token its message; Flower says whether it is one."""
+        """Give a token its message, if Flower knows the token."""
         if token in self._tasks:
             raise _NotPermitted("a second message")
         opened = self._open
@@ -230,7 +215,7 @@ class AppCalls:
         await app(*_with_body(scope, receive, await _body(receive, _SHORT)), noting)
 
     async def _read(self, name: str, task: _Task, opened: _Opened, receive: Any) -> bytes:
-        """Return the body of a call as the node may see it."""
+        """Return the checked body of a call."""
         left = opened.most_bytes - task.pushed
         state = left if self._sent.is_set() else min(left, _STATE)
         most = {_CONFIRM: _SHORT, _PUSH: opened.most_names, _OUTPUT: state}
@@ -254,7 +239,7 @@ class AppCalls:
 
 
 def _check_object(known: Below, asked: PushObjectRequest) -> None:
-    """Refuse an object with another head than its tree has: Flower takes any head apart whole."""
+    """Refuse an object whose head differs from its tree: Flower parses any head in full."""
     content, below = asked.object_content, known.get(asked.object_id)
     head = content[: max(0, content.find(b"\0", 0, _HEAD + 65 * len(below or ())))]
     if below is None or head.split(b" ")[1:2] != [",".join(below).encode()]:
@@ -262,7 +247,7 @@ def _check_object(known: Below, asked: PushObjectRequest) -> None:
 
 
 def _own_reply(task: _Task, opened: _Opened, asked: PushAppMessagesRequest) -> bytes:
-    """Return the one reply of a task, with the metadata that a reply to its message has."""
+    """Return a task's one reply, with metadata made from its message."""
     if len(asked.messages_list) != 1 or len(asked.message_object_trees) != 1:
         raise _NotPermitted("other than one reply")
     message, said = opened.message, asked.messages_list[0].metadata
@@ -286,9 +271,9 @@ def _own_reply(task: _Task, opened: _Opened, asked: PushAppMessagesRequest) -> b
 
 
 def _sound(tree: Any, known: Below) -> Below | None:
-    """Return what is below each object; None if one has no name, or something else elsewhere.
+    """Return each object's children; None for one without a name, or with two sets of children.
 
-    ``known`` is what is below the objects that Flower has already.
+    ``known`` has the children of the objects that Flower has already.
     """
     found = dict(known)
     for one in iterate_object_tree(tree):
@@ -354,12 +339,7 @@ async def _answer(send: Send, status: int, body: bytes, kind: bytes) -> None:
 def watch_own_user(app: Application, noticed: Callable[[str], object]) -> Application:
     """Return the node's API behind a layer that notices callers of the node's own user, and root.
 
-    Parameters
-    ----------
-    app : callable
-        The ASGI application.
-    noticed : callable
-        Is called, with what was seen, before such a call is let through; ends the process.
+    ``noticed`` is called before such a call is let through, and ends the process.
     """
 
     async def layer(scope: Any, receive: Any, send: Any) -> None:
@@ -378,19 +358,9 @@ def can_read_the_node(user: int | None) -> bool:
 
 
 def owner_of(host: str, port: int, tables: tuple[Path, ...] = _SOCKETS) -> int | None:
-    """Return the user of the socket that has this address on this machine.
+    """Return the user of this machine's socket with this address, by the kernel's tables.
 
-    Parameters
-    ----------
-    host, port : str, int
-        The socket's own address.
-    tables : tuple of Path
-        The kernel's, of this process's network.
-
-    Returns
-    -------
-    int or None
-        None if no socket of this network has the address, as from another machine or container.
+    None if no socket of this network has it, as from another machine or container.
     """
     address = ipaddress.ip_address(host)
     plain = getattr(address, "ipv4_mapped", None) or address
