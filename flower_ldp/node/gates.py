@@ -1,4 +1,4 @@
-"""The node's gates: the allowlist of apps, and the reports that may leave. All three are Flower mods.
+"""The node's gates, which are Flower mods: the allowlist of apps, and the reports that may leave.
 
 **The allowlist** (:class:`AppListGate`, before the gate of ``--ldp-gate``). A claim about the
 client holds whatever the app computes, since the gate adds its noise here. A claim about an example
