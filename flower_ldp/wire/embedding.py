@@ -1,9 +1,9 @@
-"""What crosses in split learning: a proposal down, packed embeddings up, gradients down.
+"""Split learning on the wire: a proposal down, packed embeddings up, gradients down.
 
-The proposal names the randomizer with all its parameters, the table by the digest of its ids,
-and one block. A report is a version byte, then the randomized embeddings of the block's records
-in the common order: one bit per bit, each record padded with zeros to a whole byte; or one code
-as an unsigned integer of 1 or 2 bytes, least significant byte first.
+The proposal names the randomizer with all its parameters, the table by the digest of its ids, and
+one block. A report is a version byte, then the randomized embeddings of the block's records in the
+common order: bits, each record padded with zeros to a whole byte; or one code as an unsigned
+integer of 1 or 2 bytes, least significant byte first.
 """
 
 from __future__ import annotations
@@ -55,15 +55,7 @@ EMBEDDINGS = "embedding_dp", "codebook_embedding"
 
 
 def named(name: str, epsilon: float, width: int, one_hot: bool) -> EmbeddingMechanism:
-    """Return the mechanism that a proposal names, under the name that it has by default.
-
-    Raises
-    ------
-    WireError
-        ``"fields"`` if there is no such.
-    ValueError
-        For values outside their intervals.
-    """
+    """Return the proposed mechanism under its default name."""
     if name == EMBEDDINGS[0]:
         return UnaryEncoding(epsilon, width, one_hot)
     if name == EMBEDDINGS[1] and not one_hot:
@@ -85,7 +77,7 @@ def _code_type(mechanism: CodebookEmbedding) -> np.dtype[np.unsignedinteger]:
 
 @dataclass(frozen=True)
 class TableTerms:
-    """A table as server and party must agree on it.
+    """The agreed form of a table.
 
     Parameters
     ----------
@@ -191,17 +183,13 @@ def encode_embeddings(reports: NDArray[np.integer], mechanism: EmbeddingMechanis
 def decode_embeddings(
     payload: bytes, mechanism: EmbeddingMechanism, records: int
 ) -> NDArray[np.float32]:
-    """Return a block's randomized embeddings as rows of zeros and ones; codes as one-hot rows.
-
-    Returns
-    -------
-    ndarray of float32, shape (records, width)
+    """Return a block's randomized embeddings as float32 rows of 0 and 1; codes as one-hot rows.
 
     Raises
     ------
     WireError
-        ``"version"``, ``"length"``, ``"padding"`` for bits that are set and mean nothing,
-        ``"code"`` for a code that there is not.
+        ``"version"``, ``"length"``, ``"padding"`` for set bits without meaning, ``"code"`` for an
+        unknown code.
     """
     if payload[:1] != bytes([_VERSION]):
         raise WireError("version", f"report version {payload[:1]!r}")

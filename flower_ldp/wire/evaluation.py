@@ -1,11 +1,8 @@
 """A protected evaluation on the wire: the server's proposal, and the bytes of a report.
 
-The proposal is plain fields of a record. It names the mechanism for rows of class probabilities
-with all its parameters, and each scalar metric that may leave, with bounds and a cost of its own.
-A metric that is not named stays on the client. As in training, the client accepts a proposal
-exactly or refuses it.
-
-The bytes of a report are version, kind, rows and metrics:
+The proposal names the mechanism of the rows of class probabilities with all its parameters, and
+each scalar metric with bounds and a cost of its own. Other metrics stay on the client, which
+accepts a proposal exactly or refuses it.
 
 ====== ===== ===============================================================
 offset bytes content
@@ -18,12 +15,10 @@ offset bytes content
 ...    8 m   metrics in the proposal's order: integers of 8 bytes, likewise
 ====== ===== ===============================================================
 
-w is the least number of bytes that holds G plus 64 noise scales, or the largest code; so the
-length follows from the proposal and says nothing about the client. An entry or a metric more than
-64 noise scales outside of its interval (a chance below e^-64) becomes the nearest integer within:
-post-processing of a private report. The server refuses what is beyond.
-Every string of bytes of the right length and head, with all integers within their limits, is the
-encoding of exactly one report.
+w is the least number of bytes for G plus 64 noise scales, or the largest code, so the proposal
+decides the length. The client clamps an entry or metric more than 64 noise scales outside of its
+interval (a chance below e^-64), which is post-processing; the server refuses it. All other strings
+of the right length and head encode exactly one report.
 """
 
 from __future__ import annotations
@@ -106,10 +101,9 @@ def _read(name: str, fields: Mapping[str, object]) -> RowMechanism:
 
 
 def _entries(mechanism: RowMechanism) -> tuple[tuple[int, ...], tuple[int, int]]:
-    """Return the shape of a report's entries, and the least and the largest one.
+    """Return the shape of a report's entries, the least and the largest one (in magnitude).
 
-    These are 64 noise scales below 0 and above G, or the first and the last code. The largest has
-    the largest magnitude.
+    These are 64 noise scales below 0 and above G, or the first and the last code.
     """
     if isinstance(mechanism, Laplace):
         far = mechanism.noise.farthest
@@ -119,16 +113,16 @@ def _entries(mechanism: RowMechanism) -> tuple[tuple[int, ...], tuple[int, int]]
 
 @dataclass(frozen=True)
 class EvalProposal(AsksHealth):
-    """One protected evaluation: rows of class probabilities, and scalar metrics if named.
+    """One protected evaluation: rows of class probabilities, and named scalar metrics.
 
     Parameters
     ----------
     mechanism : Laplace or CodebookResponse
-        What the rows go through.
+        Of the rows.
     metrics : mapping of str to BoundedMean
-        What each metric goes through, by its name in the app's reply; others never leave.
+        Of each metric, by its name in the app's reply; others never leave.
     health_epsilon : float or None
-        Of the health bit (:mod:`flower_ldp.wire.proposal`); None if it is not asked for.
+        Of the health bit (:mod:`flower_ldp.wire.proposal`); None for no bit.
     """
 
     mechanism: RowMechanism
@@ -177,8 +171,8 @@ class EvalProposal(AsksHealth):
         Raises
         ------
         WireError
-            ``"version"`` for another version, ``"fields"`` for missing, unknown or
-            ill-typed fields, ``"domain"`` for values outside their intervals.
+            ``"version"`` for another version, ``"fields"`` for missing, unknown or ill-typed
+            fields, ``"domain"`` for values outside their intervals.
         """
         check_version(fields, _VERSION)
         fields, health = without_health(fields)
@@ -223,16 +217,7 @@ def eval_report_length(proposal: EvalProposal) -> int:
 def encode_eval_report(
     proposal: EvalProposal, rows: NDArray[np.int64], metrics: Sequence[int]
 ) -> bytes:
-    """Encode one report.
-
-    Parameters
-    ----------
-    proposal : EvalProposal
-        What it answers.
-    rows : ndarray of int64, shape (rows, classes) or, of codes, (rows,)
-        Report of the rows' mechanism.
-    metrics : sequence of int
-        Reports of the metrics, in the proposal's order.
+    """Encode one report: int64 rows of the mechanism, and metrics in the proposal's order.
 
     Raises
     ------
@@ -259,15 +244,14 @@ def decode_eval_report(
     Returns
     -------
     rows : ndarray of int64, shape (rows, classes) or, of codes, (rows,)
-        Report of the rows' mechanism.
     metrics : ndarray of int64, shape (number of metrics,)
-        Reports of the metrics, in the proposal's order.
+        In the proposal's order.
 
     Raises
     ------
     WireError
-        ``"version"``, ``"length"``, ``"kind"`` or, for a code that does not exist and what is
-        beyond 64 noise scales, ``"range"`` if ``data`` is no answer to ``proposal``.
+        ``"version"``, ``"length"``, ``"kind"``, or ``"range"`` for an unknown code or a value
+        beyond 64 noise scales.
     """
     mechanism = proposal.mechanism
     shape, of_rows = _entries(mechanism)

@@ -1,16 +1,13 @@
-"""A model as one vector: which arrays count, in which order, at which offset, and a part of it.
+"""A model as one vector: its arrays, their order and offsets, and a part of it.
 
-Both ends flatten the floating-point arrays of the model in the record's order; an array
-with no axes counts as one entry. Integer and boolean arrays (BatchNorm's counters, say)
-are not trained by a private report: they stay what the server sent. So do floating-point arrays
-that a proposal leaves out, as BatchNorm's running statistics: these are no weights, but averages
-of what passed through.
+Both ends flatten the floating-point arrays in the record's order; an array without axes is one
+entry. Integer and boolean arrays (BatchNorm's counters) stay as the server sent them, and so do
+floating-point arrays outside the proposal, as BatchNorm's running statistics, which are averages of
+private inputs.
 
-A proposal that names arrays (``trainable``) is about the update of these alone, and one that
-states a subspace (``subspace-dimension``, ``subspace-seed``) about the update's projection onto
-it: the mechanism works on k numbers in place of d. Both may come together, or neither: a proposal
-without these fields is about all floating-point arrays, weight by weight. They cost nothing, since
-a mechanism's guarantee holds for any function of the update.
+A proposal may name arrays (``trainable``), a subspace (``subspace-dimension``, ``subspace-seed``),
+both or neither. With a subspace the mechanism works on k numbers in place of d. Both cost nothing,
+since a mechanism's guarantee holds for any function of the update.
 """
 
 from __future__ import annotations
@@ -44,19 +41,19 @@ _MOST_NAMED = 40
 
 @dataclass(frozen=True)
 class Part:
-    """What of a model a round's reports are about.
+    """The part of a model that a round's reports are about.
 
     Parameters
     ----------
     names : tuple of str or None
-        Floating-point arrays; all of them if None.
+        Floating-point arrays; None for all.
     subspace : Subspace or None
-        What the update of these is projected onto; None for the update itself.
+        The subspace of the projection; None for the update itself.
 
     Raises
     ------
     ValueError
-        If the names are none, not all different, or too long for a ledger's entry.
+        If there is no name, names repeat, or they are too long for a ledger's entry.
     """
 
     names: tuple[str, ...] | None = None
@@ -94,13 +91,13 @@ WHOLE = Part()
 
 
 def without_part(fields: Mapping[str, object]) -> tuple[dict[str, object], Part]:
-    """Return a proposal's other fields, and what of the model it is about.
+    """Return a proposal's other fields, and its part of the model.
 
     Raises
     ------
     WireError
-        ``"fields"`` if one is of another type, or one of the subspace's is missing; ``"domain"``
-        for values outside their intervals.
+        ``"fields"`` for another type or a missing field of the subspace; ``"domain"`` for values
+        outside their intervals.
     """
     others = {name: value for name, value in fields.items() if name not in _FIELDS}
     if (_DIMENSION in fields) != (_SEED in fields):
@@ -114,15 +111,7 @@ def without_part(fields: Mapping[str, object]) -> tuple[dict[str, object], Part]
 
 
 def patterns_of(trainable: Trainable | None) -> tuple[str, ...] | None:
-    """Return the patterns that an argument means; None for all arrays.
-
-    Raises
-    ------
-    TypeError
-        If it is neither text nor several texts.
-    ValueError
-        If there is none, or an empty one.
-    """
+    """Return an argument's patterns; None for all arrays."""
     if trainable is None:
         return None
     patterns = (trainable,) if isinstance(trainable, str) else trainable
@@ -142,16 +131,16 @@ def named_by(patterns: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> tup
     Parameters
     ----------
     patterns : sequence of str
-        Names, or patterns as shells have them: ``*`` any text, dots included, ``?`` any
-        character, ``[abc]`` one of these. Capital letters matter. Running statistics
-        (:func:`running_statistics`) are matched by their own names alone.
+        Names, or shell patterns: ``*`` any text, dots included, ``?`` any character, ``[abc]`` one
+        of these; case matters. Running statistics (:func:`running_statistics`) need their own
+        names.
     arrays : mapping of str to ndarray
         A model.
 
     Raises
     ------
     ValueError
-        If a pattern matches no floating-point array with an entry. The text names those there are.
+        If a pattern matches no floating-point array with an entry. The text lists the arrays.
     """
     there = [name for name, array in arrays.items() if array.dtype.kind == "f" and array.size]
     found, statistics = set[str](), running_statistics(arrays)
@@ -173,7 +162,7 @@ def named_by(patterns: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> tup
 
 
 def running_statistics(arrays: Mapping[str, NDArray[Any]]) -> frozenset[str]:
-    """Return the names of BatchNorm's running statistics, as torch's state dictionaries have them.
+    """Return the names of BatchNorm's running statistics in torch's state dictionaries.
 
     These are ``running_mean`` and ``running_var`` of one layer, two vectors of one length.
     """
@@ -188,8 +177,8 @@ def running_statistics(arrays: Mapping[str, NDArray[Any]]) -> frozenset[str]:
 def perhaps_statistics(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     """Return names of other floating-point arrays that may be running statistics.
 
-    Their names look like it, or, as in a list of a state dictionary's values, an integer without
-    axes (the counter of batches) follows two vectors of one length.
+    Their names look like it, or an integer without axes (a counter of batches) follows two vectors
+    of one length.
     """
     names = list(arrays)
     found = {name for name in names if "running_" in name or "moving_" in name}
@@ -235,10 +224,10 @@ class ModelLayout:
     specs : tuple of ArraySpec
         All arrays, counters included.
     part : Part
-        What of them reports are about; all floating-point arrays by default.
+        The part of the reports; by default all floating-point arrays.
     alone : bool
-        Whether a trained model may hold the arrays of the update alone. It may wherever the part
-        names them.
+        Whether a trained model may hold the part's arrays alone. It may wherever the part names
+        them.
     """
 
     specs: tuple[ArraySpec, ...]
@@ -256,16 +245,16 @@ class ModelLayout:
         arrays : mapping of str to ndarray
             The model.
         part : Part
-            What of it reports are about.
+            The part of the reports.
         alone : bool
-            Whether a trained model may hold the arrays of the update alone.
+            Whether a trained model may hold the part's arrays alone.
 
         Raises
         ------
         ValueError
-            If an array is neither float16, float32, float64, integer nor boolean; if the part
-            names what is no floating-point array; if no floating-point entry is left; or if
-            there are fewer than the subspace has dimensions.
+            If an array is neither float16, float32, float64, integer nor boolean; if the part names
+            anything but floating-point arrays; if no floating-point entry is left, or fewer than
+            the subspace's dimension.
         """
         specs = []
         for name, array in arrays.items():
@@ -317,9 +306,9 @@ class ModelLayout:
         return self.dimension if self.part.subspace is None else self.part.subspace.dimension
 
     def check_names(self, found: Iterable[str]) -> None:
-        """Raise WireError unless a trained model holds the arrays that it has to, and no other.
+        """Raise WireError unless a trained model holds exactly the required arrays.
 
-        Where it may hold the arrays of the update alone, others are not looked at.
+        Where it may hold the part alone, other arrays are not read.
         """
         names, has = {spec.name for spec in self.required}, set(found)
         odd = {"missing": names - has, "added": set() if self.is_partial else has - names}
@@ -330,13 +319,13 @@ class ModelLayout:
     def difference(
         self, new: Mapping[str, NDArray[Any]], old: Mapping[str, NDArray[Any]]
     ) -> NDArray[np.float32]:
-        """Return ``new - old`` over the arrays of the update, flattened.
+        """Return ``new - old`` over the part's arrays, flattened.
 
         Parameters
         ----------
         new : mapping of str to ndarray
-            The trained model; must have this very layout, in any order of names. Where it may hold
-            the arrays of the update alone, others are not looked at, whatever their names.
+            The trained model in this layout, in any order of names. Where it may hold the part
+            alone, other arrays are not read.
         old : mapping of str to ndarray
             The model that was sent.
 
@@ -383,41 +372,25 @@ class ModelLayout:
             start += spec.size
 
     def project(self, update: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return what a report is about: the update, or its projection onto the subspace.
-
-        Parameters
-        ----------
-        update : ndarray of floats, shape (d,)
-            Of :meth:`difference`: finite numbers within float32 stay finite.
-        """
+        """Return the update or its projection; finite for finite float32 numbers."""
         return update if self.part.subspace is None else self.part.subspace.project(update)
 
     def lift(self, step: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return the update that a step of so many entries as a report is about stands for.
-
-        Parameters
-        ----------
-        step : ndarray of floats, shape (entries,)
-            What reports say, in the subspace if there is one.
-
-        Returns
-        -------
-        ndarray of floats, shape (d,)
-        """
+        """Return the update, shape (d,), of a step in the reports' space."""
         within = self.part.subspace
         return step if within is None else within.lift(step, self.dimension)
 
     def add(
         self, arrays: Mapping[str, NDArray[Any]], update: NDArray[np.floating[Any]]
     ) -> dict[str, NDArray[Any]]:
-        """Return the model moved by a flat update; what is not of it is passed on unchanged.
+        """Return the model plus a flat update; other arrays are unchanged.
 
         Parameters
         ----------
         arrays : mapping of str to ndarray
             A model of this layout.
         update : ndarray of floats, shape (d,)
-            What to add.
+            The update.
 
         Raises
         ------

@@ -1,9 +1,8 @@
-"""How many bytes a message takes once it is inflated, counted from the objects that arrived.
+"""The bytes of a message once it is inflated, counted from the objects that arrived.
 
 Flower sends a message as objects that name others: an Array its chunks by indices that may repeat,
-a record its arrays. One chunk of 1 MiB can so become any number of bytes. And it inflates all that
-an object's head lists, used or not. Only objects whose JSON lists others are read here; none is
-joined.
+a record its arrays. One chunk of 1 MiB can become any number of bytes, and Flower inflates
+everything in an object's head. Only objects whose JSON lists others are read here; none is joined.
 """
 
 import json
@@ -27,13 +26,13 @@ def check_size(name: str, contents: Mapping[str, bytes], least: int) -> int:
     contents : mapping of str to bytes
         All its objects, by name.
     least : int
-        Bytes that a message may take in any case.
+        Bytes that any message may take.
 
     Raises
     ------
     WireError
-        If it takes more than that, and more than twice the bytes that arrived; if the object is no
-        message, or one lists others than it is built of.
+        If it takes more than that and more than twice the arrived bytes, the object is no message,
+        or one lists others than it is built of.
     Exception
         Of any kind, if the objects are no message.
     """

@@ -1,17 +1,13 @@
 """A proposal about training updates, on the wire: one mechanism's parameters, and a health bit.
 
-A proposal is plain fields of a record. It states every public parameter that the randomizers use,
-so that client and server compute the same probabilities. The client accepts it exactly or refuses;
-nothing is clamped. A report is the mechanism's bytes, and the health bit where one was asked for.
-Its length is public.
+A proposal states every public parameter of the randomizers, so that client and server compute the
+same probabilities. The client accepts it exactly or refuses. A report is the mechanism's bytes and
+the health bit, if asked for; its length is public.
 
-A proposal with the field ``health-epsilon`` asks for one more private bit: whether the report
-before it is neutral, which it is if the app failed or its reply could not be read. The bit goes
-through binary randomized response and is priced in the same charge, as the mechanism ``health``.
-A report that was asked for it ends in one byte, 0 or 1; any other is as long as ever.
-
-The bit is about the same data as the report. Given the data, the two are drawn independently, so
-both together cost the sum of their epsilons, for valid and invalid values alike.
+With the field ``health-epsilon`` one more byte, 0 or 1, says whether the report is neutral because
+the app failed or its reply could not be read. The bit passes binary randomized response and is
+charged as ``health``. Given the data, report and bit are drawn independently, so together they cost
+the sum of their epsilons, for valid and invalid values alike.
 """
 
 from __future__ import annotations
@@ -121,13 +117,7 @@ def health_length(epsilon: float | None) -> int:
 
 
 def append_health(report: bytes, bit: int | None) -> bytes:
-    """Return a report with the randomized bit at its end, if there is one.
-
-    Raises
-    ------
-    ValueError
-        If the bit is neither 0 nor 1.
-    """
+    """Return a report with the randomized bit at its end, if there is one."""
     if bit is None:
         return report
     if bit not in (0, 1):
@@ -136,21 +126,7 @@ def append_health(report: bytes, bit: int | None) -> bytes:
 
 
 def split_health(data: bytes, *, asked: bool) -> tuple[bytes, int | None]:
-    """Undo :func:`append_health`, strictly.
-
-    Parameters
-    ----------
-    data : bytes
-        A whole report.
-    asked : bool
-        Whether it must end in a bit.
-
-    Returns
-    -------
-    report : bytes
-        The report without the bit.
-    bit : int or None
-        The randomized bit; None if it was not asked for.
+    """Undo :func:`append_health`, strictly; the bit is None if it was not asked for.
 
     Raises
     ------
@@ -173,7 +149,7 @@ class UpdateProposal(AsksHealth, Generic[MechanismT]):
     mechanism : UpdateMechanism
         With all parameters that a proposal states (``sized``).
     health_epsilon : float or None
-        Of the health bit; None if it is not asked for.
+        Of the health bit; None for no bit.
     """
 
     mechanism: MechanismT
@@ -207,7 +183,7 @@ class UpdateProposal(AsksHealth, Generic[MechanismT]):
         fields : mapping
             Of the record.
         known : mapping of str to callable
-            By the name of a mechanism, what reads its parameters.
+            Readers of parameters, by the name of a mechanism.
 
         Raises
         ------
