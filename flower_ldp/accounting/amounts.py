@@ -1,33 +1,30 @@
-"""Exact amounts of privacy, and what an account has spent, line by line.
+"""Exact amounts of privacy, and an account's spending line by line.
 
-**Amounts.** Epsilon is counted in units of 1e-12 and delta in units of 1e-18, both as 64-bit
-integers. A cost is rounded **up** to the next unit and a limit **down**: sums of integers add no
-error of their own, so a total never understates its terms.
-
-A floating-point number means the shortest decimal that names it: ``0.1`` is one tenth, not
-the binary fraction 5.6e-18 above it. Otherwise eighty releases of 0.1 would not fit in a
-limit of 8, though that is what everyone wrote. The two differ by less than one part in
-10^15, which is below the rounding of any mechanism that computes with such numbers.
+**Amounts.** Epsilon is counted in units of 1e-12 and delta in units of 1e-18, as 64-bit integers. A
+cost is rounded **up** and a limit **down**; sums of integers add no error. A floating-point number
+means its shortest decimal: ``0.1`` is one tenth. Otherwise eighty releases of 0.1 would not fit in
+a limit of 8. The difference, less than one part in 10^15, is below the rounding of any mechanism
+with such numbers.
 
 **Books.** A :class:`Book` holds the sums of one account. Its lines, for each unit of privacy u:
 
 ====================  ===================================================================
 line                  content
 ====================  ===================================================================
-``u``                 all that was promised for u: releases about u and about coarser units
-``u direct``          the part of it that was about u itself
-``u counted``         what limits count: ``u`` and conditional claims together
-``u NAME``            claims under a condition, in all, for each mechanism's own NAME
-``u silent``          number of releases that promise nothing for u, being about a finer unit
-``u conditional``     number of releases that promise something under a condition only
+``u``                 guarantees for u: releases about u and about coarser units
+``u direct``          the part of it about u itself
+``u counted``         for limits: ``u`` and conditional claims together
+``u NAME``            conditional claims, for each mechanism's own NAME
+``u silent``          number of releases without a guarantee for u, about a finer unit
+``u conditional``     number of releases with a conditional guarantee only
 ``u waived``          number of releases that the owner declared post-processing for u
-``releases``          number of releases, whatever they are about
+``releases``          number of all releases
 ====================  ===================================================================
 
-**Parts.** A layout cuts the data into disjoint parts by index. A release about a part says
-nothing about an example outside of it, so of each layout an example, or its label, has spent
-at most what the part with the most has: the **largest**. A client has data in every part, so
-for it parts **add up**, and so do numbers of releases.
+**Parts.** A layout cuts the data into disjoint parts by index. A release about a part reveals
+nothing about an example outside of it, so of each layout an example or label has spent at most the
+**largest** part. A client has data in every part: for it parts, and numbers of releases, **add
+up**.
 """
 
 from __future__ import annotations
@@ -62,7 +59,7 @@ Pair = tuple[int, int]
 
 
 def _exact(name: str, value: float) -> Fraction:
-    """Return the decimal that a number means; refuse what is no amount."""
+    """Return the decimal of a number; refuse anything that is no amount."""
     check_in("[0, inf)", name, value)
     return as_fraction(value) if isinstance(value, float) else Fraction(value)
 
@@ -84,8 +81,7 @@ class Amount:
     Parameters
     ----------
     epsilon : int
-        In units of 1e-12, at least 0. A cost or a limit is below 2^63, and so is what a ledger
-        lets add up.
+        In units of 1e-12, at least 0; below 2^63 for costs, limits and a ledger's sums.
     delta : int
         In units of 1e-18, the same.
     """
@@ -108,7 +104,7 @@ class Amount:
 
     @classmethod
     def cost(cls, epsilon: float, delta: float = 0.0, count: int = 1) -> Amount:
-        """Return what ``count`` releases cost, each rounded up.
+        """Return the cost of ``count`` releases, each rounded up.
 
         Raises
         ------
@@ -129,7 +125,7 @@ class Amount:
         return Amount(self.epsilon - other.epsilon, self.delta - other.delta)
 
     def fits(self, allowed: Amount) -> bool:
-        """Return whether neither epsilon nor delta is above what is allowed."""
+        """Return whether neither epsilon nor delta exceeds a limit."""
         return self.epsilon <= allowed.epsilon and self.delta <= allowed.delta
 
     @property
@@ -160,13 +156,13 @@ class ExactEvent:
     mechanism : str
         Name of the mechanism.
     unit : str
-        What its guarantee hides a change of.
+        The protected unit.
     cost : Amount
         Of one release.
     count : int
         Number of releases.
     waived : tuple of str
-        Finer units for which the owner declared it post-processing of what was paid.
+        Finer units for which the owner declared it post-processing.
     """
 
     mechanism: str
@@ -178,13 +174,13 @@ class ExactEvent:
 
 @dataclass(frozen=True)
 class Book:
-    """Sums by line; a line that is not there is zero."""
+    """Sums by line; a missing line is zero."""
 
     lines: Mapping[str, Pair] = field(default_factory=dict)
 
     @classmethod
     def of(cls, events: Iterable[ExactEvent], releases: int) -> Book:
-        """Return what events cost that leave in so many releases, about data that is not cut."""
+        """Return the cost of events in so many releases, about data that is not cut."""
         number = cls({RELEASES: (releases, 0)} if releases else {})
         return sum((cls(_lines(event)) for event in events), number)
 
@@ -202,7 +198,7 @@ class Book:
         return self.lines.get(name, (0, 0))
 
     def joined(self, cost: Book, part: Book) -> Book:
-        """Return this book of a layout after ``cost`` brought one of its parts to ``part``."""
+        """Return this book of a layout after ``cost`` raised one of its parts to ``part``."""
         lines = dict(self.lines)
         for name, pair in cost.lines.items():
             had = self.pair(name)
@@ -214,7 +210,7 @@ class Book:
         return Book({name: pair for name, pair in self.lines.items() if not adds_up(name)})
 
     def amount(self, unit: Unit, kind: str = "") -> Amount:
-        """Return a line about a unit, by default all that was promised for it."""
+        """Return a line about a unit, by default that of all guarantees."""
         return Amount(*self.pair(line(unit, kind)))
 
     def number(self, unit: Unit, kind: str) -> int:
@@ -222,7 +218,7 @@ class Book:
         return self.pair(line(unit, kind))[0]
 
     def conditional(self, unit: Unit) -> dict[str, Amount]:
-        """Return the claims under a condition, by the mechanism's name."""
+        """Return the conditional claims by the mechanism's name."""
         start = f"{unit.value} "
         return {
             name[len(start) :]: Amount(*pair)
@@ -264,7 +260,7 @@ def _lines(event: ExactEvent) -> dict[str, Pair]:
 
 
 def line(unit: Unit, kind: str) -> str:
-    """Return the name of a book's line; of no kind it is that of all that was promised."""
+    """Return the name of a book's line; without a kind that of all guarantees."""
     return f"{unit.value} {kind}" if kind else unit.value
 
 
@@ -275,7 +271,7 @@ def adds_up(name: str) -> bool:
 
 
 def larger(one: Pair, other: Pair) -> Pair:
-    """Return the larger epsilon and the larger delta: what bounds both."""
+    """Return the larger epsilon and the larger delta."""
     return max(one[0], other[0]), max(one[1], other[1])
 
 
@@ -293,14 +289,14 @@ def check_name(name: str, value: str) -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """Which data an account is about: all of it, or one part of one layout.
+    """The data of an account: all of it, or one part of one layout.
 
     Parameters
     ----------
     account : str
         Name of the account of all the data.
     layout : str
-        How the data is cut; empty for all of it.
+        Name of the cut; empty for all of the data.
     name : str
         The account's own name: ``account`` or ``account#layout/part``.
     """

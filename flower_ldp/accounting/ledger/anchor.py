@@ -1,19 +1,17 @@
 """Rollback anchors: the end of a ledger's chain, kept where restoring the ledger does not reach.
 
-Nothing inside a file can tell that it is an older copy of itself. An anchor stores the ledger's
-mark elsewhere: in a file on another disk, or behind a command that asks a TPM, a keystore or a
-counter on another machine. The order is ledger, anchor, release:
+Nothing inside a file shows that it is an older copy of itself. An anchor stores the ledger's mark
+in a file on another disk, or behind a command that asks a TPM, a keystore or a counter on another
+machine. The order is ledger, anchor, release:
 
 - a charge is committed, then the anchor moves to it, then a report may leave;
-- a ledger that is **ahead** of its anchor was killed in between: nothing left, it is accepted;
-- an anchor that is **ahead** of its ledger, or that names an entry which the ledger does not have
-  so, means that the ledger was set back or is another: refused.
+- a ledger **ahead** of its anchor was killed in between: nothing left, it is accepted;
+- an anchor **ahead** of its ledger, or with an entry that the ledger does not have, shows that the
+  ledger was set back or is another: refused.
 
-It fails closed: an anchor that is missing, empty or not understood refuses every release. No
-gate ever makes one; ``flower-ldp ledger anchor`` does, from a ledger that its owner trusts.
-
-The anchor is moved while the ledger is locked for writing, and always to the newest entry: so
-processes that charge at once cannot move it back.
+A missing, empty or unreadable anchor refuses every release. ``flower-ldp ledger anchor`` alone
+makes one, from a ledger that its owner trusts. It moves while the ledger is locked for writing,
+always to the newest entry, so concurrent charges cannot move it back.
 """
 
 import contextlib
@@ -42,37 +40,20 @@ _MOST = 1_024
 
 
 class Anchor:
-    """Where a ledger's mark is kept: an own kind says how it reads and writes one."""
+    """Storage of a ledger's mark; subclasses read and write it."""
 
     def read(self) -> Mark | None:
-        """Return what is stored, or None if nothing ever was.
-
-        Raises
-        ------
-        LedgerError
-            If that cannot be found out.
-        """
+        """Return the stored mark, or None if certainly there never was one."""
         raise NotImplementedError
 
     def write(self, mark: Mark) -> None:
-        """Store a mark; when this returns it outlives a power loss.
-
-        Raises
-        ------
-        LedgerError
-            If it is not certain that it is stored.
-        """
+        """Store a mark durably; LedgerError if that is not certain."""
         raise NotImplementedError
 
     def compare(self, head: Mark, chain_at: Callable[[int], bytes]) -> Mark:
-        """Return the stored mark if it lies in the history that ends with ``head``.
+        """Return the stored mark if it is in the history that ends with ``head``.
 
-        Parameters
-        ----------
-        head : Mark
-            The end of the ledger, which is locked against charges.
-        chain_at : callable
-            Returns the chain value after an entry of the ledger.
+        The ledger is locked against charges; ``chain_at`` returns an entry's chain value.
 
         Raises
         ------
@@ -103,19 +84,13 @@ class Anchor:
         return mark
 
     def move(self, mark: Mark) -> None:
-        """Store a mark; the ledger that it is of is locked for writing.
-
-        Raises
-        ------
-        LedgerError
-            If it is not certain that it is stored.
-        """
+        """Store a mark of a ledger that is locked for writing, or raise LedgerError."""
         with self._asked():
             self.write(mark)
 
     @contextlib.contextmanager
     def _asked(self) -> Iterator[None]:
-        """Fail closed, whatever an anchor raises."""
+        """Turn any exception of an anchor into LedgerError."""
         try:
             yield
         except LdpError:
@@ -126,10 +101,10 @@ class Anchor:
 
 @dataclass(frozen=True)
 class FileAnchor(Anchor):
-    """A mark in a file of its own: on another disk than the ledger, or it is worth little.
+    """A mark in a file, which must be on another disk than the ledger to be of use.
 
-    It is replaced whole. The file belongs to the user who charges, with mode 0600, in a folder
-    that nobody else may write to.
+    It is replaced whole. It belongs to the user who charges, with mode 0600, in a folder that
+    nobody else may write to.
 
     Parameters
     ----------
@@ -147,7 +122,7 @@ class FileAnchor(Anchor):
         return f"anchor {self.path}"
 
     def read(self) -> Mark | None:
-        """Return the file's mark; None if there is no such file."""
+        """Return the file's mark; None without a file."""
         with self._asked():
             check_folder(self.path.parent, str(self))
             # What is no regular file must not be waited for.
@@ -174,19 +149,18 @@ class FileAnchor(Anchor):
 
 @dataclass(frozen=True)
 class CommandAnchor(Anchor):
-    """A mark behind a command of the owner's, which is called without a shell.
+    """A mark behind a command of the owner's, called without a shell.
 
-    With ``read`` as one more argument it prints the mark that it stores, or an empty line if
-    it has none. With ``write`` it reads a mark from its input, stores it and prints what it
-    then stores. A mark is one line: the ledger's name, the number of entries and the chain
-    value, with a blank between. Whatever else it prints, another exit status than 0 and a
-    command that takes longer than ``timeout`` are errors.
+    With the further argument ``read`` it prints its mark, or an empty line. With ``write`` it reads
+    a mark from its input, stores it and prints the stored one. A mark is one line: the ledger's
+    name, the number of entries and the chain value, separated by blanks. Any other output, another
+    exit status than 0 and a longer time than ``timeout`` are errors.
 
     Parameters
     ----------
     argv : tuple of str
-        The program, an absolute path, and its arguments. Nobody but its owner, who is this
-        user or root, may write the program.
+        The program, an absolute path that only its owner, this user or root, can write; and its
+        arguments.
     timeout : float
         Seconds for one call.
     """
@@ -206,25 +180,23 @@ class CommandAnchor(Anchor):
         return f"anchor command {self.argv[0]}"
 
     def read(self) -> Mark | None:
-        """Return the mark that the command prints; None for an empty line."""
+        """Return the command's mark; None for an empty line."""
         text = self._ask("read", "")
         return parse(text, str(self)) if text.strip() else None
 
     def write(self, mark: Mark) -> None:
-        """Have the command store a mark, and compare what it then has."""
+        """Have the command store a mark, and compare its answer."""
         text = self._ask("write", f"{mark}\n")
         if parse(text, str(self)) != mark:
             raise LedgerError(f"{self} stores another mark than it was given")
 
     def _ask(self, word: str, given: str) -> str:
-        """Return what the command prints, after it ended with status 0.
-
-        What it writes to its standard error goes where this process's goes.
+        """Return the command's output; its standard error is this process's.
 
         Raises
         ------
         LedgerError
-            If it cannot be run, fails, takes too long, or prints what is no short text.
+            If it cannot be run, fails, takes too long, or prints anything but a short text.
         """
         with self._asked():
             self._check_program()
@@ -262,13 +234,7 @@ class CommandAnchor(Anchor):
 def anchor_of(
     file: str | os.PathLike[str] | None = None, command: Sequence[str] | None = None
 ) -> Anchor | None:
-    """Return the anchor that a policy names, or None if it names none.
-
-    Raises
-    ------
-    ValueError
-        If it names both, or a path that is not absolute.
-    """
+    """Return the policy's anchor, or None; ValueError for two of them or a relative path."""
     if file is not None and command is not None:
         raise ValueError("an anchor is a file or a command, not both")
     if file is not None:
@@ -277,13 +243,7 @@ def anchor_of(
 
 
 def parse(text: str, source: str) -> Mark:
-    """Return the mark of a line.
-
-    Raises
-    ------
-    LedgerError
-        If it is none.
-    """
+    """Return the mark of a line; LedgerError for anything else."""
     found = _MARK.fullmatch(text.removesuffix("\n"))
     if found is None:
         raise LedgerError(f"{source} holds no mark: it says {quoted(text)}")
@@ -291,12 +251,12 @@ def parse(text: str, source: str) -> Mark:
 
 
 def _spoken(process: subprocess.Popen[bytes], given: str, end: float) -> bytes:
-    """Return the beginning of what the command prints until its output is closed.
+    """Return the beginning of the command's output, up to its end.
 
     Raises
     ------
     subprocess.TimeoutExpired
-        If that is not so at the moment ``end``. Nothing is left behind that waits for it.
+        If the output is not closed at the moment ``end``.
     """
     if sys.platform == "win32":  # no waiting for pipes there; the process ends at the same moment
         return process.communicate(given.encode("ascii"), max(0.0, end - time.monotonic()))[0]
@@ -320,7 +280,7 @@ def _spoken(process: subprocess.Popen[bytes], given: str, end: float) -> bytes:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the command and what it has started."""
+    """End the command and its children."""
     if sys.platform != "win32":
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

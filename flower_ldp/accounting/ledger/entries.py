@@ -1,7 +1,6 @@
-"""Entries and their events: written once, read back against the chain.
+"""Entries and their events: written once, read against the chain, and checked as a whole.
 
 A message that was charged before gets the stored report, or a refusal; never a second draw.
-At the end: the long check of the whole ledger.
 """
 
 import sqlite3
@@ -40,7 +39,7 @@ def _stored(event: ExactEvent) -> Row:
 
 
 def record(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
-    """Write an entry with its events and all that follows from it; return the new head."""
+    """Write an entry with its events and sums; return the new head."""
     number = head.entries + 1
     events = [_stored(event) for event in charge.exact]
     message = (charge.data_id, str(charge.run_id), charge.message_id, charge.message_type)
@@ -60,7 +59,7 @@ def record(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
 
 
 def has_report(db: sqlite3.Connection, data_id: str, beginning: bytes) -> bool:
-    """Return whether an entry of the data has a report that begins so."""
+    """Return whether an entry of the data has a report with this prefix."""
     query = (
         "SELECT 1 FROM entry JOIN report ON report.entry = entry.id"
         " WHERE data_id = ? AND substr(report, 1, ?) = ? LIMIT 1"
@@ -80,8 +79,8 @@ def number_of(db: sqlite3.Connection, data_id: str, run_id: int, message_id: str
 def find(db: sqlite3.Connection, head: Head, charge: Charge) -> Entry | None:
     """Return the entry of the same data, run and message, or None.
 
-    That it is the same is compared once more: a damaged index leads to another entry, whose
-    report must not go out under this name.
+    The fields are compared again: a damaged index leads to another entry, whose report must not
+    leave.
     """
     asked = (charge.data_id, charge.run_id, charge.message_id)
     number = number_of(db, *asked)
@@ -145,7 +144,7 @@ def _no_repeat(charge: Charge, why: str) -> RefusalError:
 
 
 def check_same(known: Entry, charge: Charge) -> None:
-    """Refuse another request; what the owner has declared since makes none."""
+    """Refuse another request; later waivers of the owner make no difference."""
     if _request(known, known.events) != _request(charge, charge.exact) or (
         charge.during is None and known.message_type != charge.message_type
     ):
@@ -174,13 +173,7 @@ def unsealed(db: sqlite3.Connection, head: Head, charge: Charge) -> Receipt:
 
 
 def verify(db: sqlite3.Connection) -> Verification:
-    """Check everything, every sum once more from the entries.
-
-    Raises
-    ------
-    DamageError
-        Naming the first thing that does not fit.
-    """
+    """Check everything, every sum again from the entries; DamageError names the first fault."""
     verdict = [row[0] for row in db.execute("PRAGMA integrity_check(3)").fetchall()]
     if verdict != ["ok"]:
         raise DamageError(f"SQLite's own check says: {'; '.join(map(str, verdict))}")

@@ -1,24 +1,19 @@
-"""The ledger's file: its tables, who may write it, how it is opened, what its errors mean.
+"""The ledger's file: tables, rights, opening, and errors.
 
-The rollback journal with full synchronous writes is chosen over a write-ahead log. A commit
-returns after the pages and the end of the journal are on disk, so what was committed
-survives SIGKILL and power loss either way. But committed rows of a write-ahead log live in
-a second file until a checkpoint: a copy of the main file alone would hold smaller totals,
-and a log that is lost or damaged at its end is dropped in silence. With a rollback journal
-all that was committed is in the one file. The journal is overwritten rather than deleted
-(``PERSIST``), which saves two operations on the folder per commit.
+The journal is a rollback journal with full synchronous writes. A write-ahead log would hold
+committed rows in a second file until a checkpoint: a copy of the main file would hold smaller
+totals, and a damaged end of a log is dropped in silence. ``PERSIST`` overwrites the journal, which
+saves two operations on the folder per commit.
 
-``entry``, ``event``, ``waiver`` and ``releases`` hold what was charged, ``report`` what was sealed;
-``total`` and ``course`` hold running sums, so that nothing is ever added up over all entries;
-``head`` has one row that ends the chain of entries, ``clock`` one that sets the ledger's time.
-:mod:`.rows` says what the digests cover.
+``entry``, ``event``, ``waiver`` and ``releases`` hold charges, ``report`` sealed reports, ``total``
+and ``course`` running sums, ``head`` the end of the chain, ``clock`` the ledger's time.
+:mod:`.rows` has their digests.
 
-SQLite finds the journal of a killed commit by the name of the file. Under a second name there is
-no journal, so half a commit is read as if it were whole, and a folder that others may write to
-lets them take the journal away or put another file in place. Who may write to a folder above that
-one can put another folder in place. All this is judged at every opening, by ``stat`` and by
-descriptors that open nothing: closing any other descriptor of a SQLite file drops the locks that
-this process holds on it.
+SQLite finds the journal of a killed commit by the name of the file. Under a second name half a
+commit is read as whole; who may write to a folder can remove the journal or replace the file, and
+who may write to a folder above can replace the folder. All of this is checked at every opening, by
+``stat`` and by descriptors that open nothing: closing another descriptor of a SQLite file drops
+this process's locks on it.
 """
 
 import os
@@ -138,13 +133,13 @@ _PATH_ONLY = getattr(os, "O_PATH", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(o
 
 
 def damaged(path: Path, what: object) -> LedgerError:
-    """Return the error for a file whose content is not what was written."""
+    """Return the error for a file whose content the ledger did not write."""
     return LedgerError(f"ledger {path} is damaged: {what}. {_BACKUP}")
 
 
 @contextmanager
 def understandable(path: Path) -> Iterator[None]:
-    """Turn what SQLite and the system raise into a :class:`LedgerError`."""
+    """Turn errors of SQLite and the system into :class:`LedgerError`."""
     try:
         yield
     except DamageError as error:
@@ -162,19 +157,13 @@ def understandable(path: Path) -> Iterator[None]:
 
 
 def identity(path: Path) -> tuple[int, int]:
-    """Return what tells this file from another one that takes its place."""
+    """Return the identity of the file, which a replacement does not have."""
     status = path.stat()
     return status.st_dev, status.st_ino
 
 
 def check_file(path: Path, *, read_only: bool, durable: bool = True) -> None:
-    """Refuse what is no regular file, is empty, has two names, or others can change.
-
-    Raises
-    ------
-    LedgerError
-        Naming what to do about it.
-    """
+    """Refuse a file that is not regular, is empty, has two names, or that others can change."""
     # By stat and never by opening: closing any descriptor of a SQLite file drops the locks
     # that this process holds on it through other connections.
     name, status = f"ledger {path}", path.stat()
@@ -195,7 +184,7 @@ def check_file(path: Path, *, read_only: bool, durable: bool = True) -> None:
 
 
 def _drop_names_of_a_creator(path: Path, status: os.stat_result) -> None:
-    """Remove the names under which the file was built, if whoever built it has not yet.
+    """Remove the names under which the file was built, if its builder has not yet.
 
     It was complete before it got its own name, so no journal belongs to the other.
     """
@@ -211,8 +200,8 @@ def _drop_names_of_a_creator(path: Path, status: os.stat_result) -> None:
 def create(path: Path, *, durable: bool = True) -> None:
     """Make a new ledger under its name, complete or not at all.
 
-    It is built under another name with mode 0600 and then linked, so that no process ever
-    sees half a ledger and two that create it at once end with the same one.
+    It is built under another name with mode 0600 and then linked: no process sees half a ledger,
+    and two that create it at once get the same one.
     """
     check_folder(path.parent, f"ledger {path}", lenient=not durable)
     if os.path.lexists(path.with_name(path.name + "-journal")):
@@ -270,14 +259,9 @@ def connect(
 
 
 def undo(path: Path) -> None:
-    """Undo what a killed process never committed; the file is then as it was before.
+    """Undo a transaction that a killed process never committed.
 
-    SQLite reads nothing until a connection that may write has done that, as the next client's.
-
-    Raises
-    ------
-    LedgerError
-        If the file cannot be used or written.
+    SQLite reads nothing until a connection that may write, as the next client's, has done this.
     """
     with understandable(path):
         check_file(path, read_only=False)
@@ -286,10 +270,9 @@ def undo(path: Path) -> None:
 
 
 def check_schema(path: Path, db: sqlite3.Connection) -> None:
-    """Refuse a file that is no ledger, one of another version, or with other tables.
+    """Refuse a file that is no ledger, has another version, or foreign tables, triggers or views.
 
-    A trigger or a view that somebody added counts as wrong: a trigger could change what a
-    charge writes.
+    A trigger could change what a charge writes.
     """
     application = pragma_number(db, "application_id")
     version = pragma_number(db, "user_version")
@@ -313,21 +296,9 @@ def pragma_number(connection: sqlite3.Connection, name: str) -> int:
 
 
 def check_owned(status: os.stat_result, name: str, *, anyone: bool = False) -> None:
-    """Refuse what is no regular file of this user's alone, or has another name.
+    """Refuse a file that is not regular, not this user's alone, or has another name.
 
-    Parameters
-    ----------
-    status : os.stat_result
-        Of the file.
-    name : str
-        What the error calls it.
-    anyone : bool
-        Whoever owns it and may write to it.
-
-    Raises
-    ------
-    LedgerError
-        Naming what to do about it.
+    ``name`` is for the error; ``anyone`` accepts any owner and mode.
     """
     if not stat.S_ISREG(status.st_mode):
         raise LedgerError(f"{name} is not a regular file: name a file")
@@ -342,21 +313,10 @@ def check_owned(status: os.stat_result, name: str, *, anyone: bool = False) -> N
 
 
 def check_folder(folder: Path, name: str, *, lenient: bool = False) -> None:
-    """Refuse a folder that others may write to, and one that lies in such a folder.
+    """Refuse a folder that others may write to, or that lies in one; LedgerError says what to do.
 
-    Parameters
-    ----------
-    folder : Path
-        What the file lies in.
-    name : str
-        What the error calls the file.
-    lenient : bool
-        For simulations: of this folder alone it is only warned, once, if others may write to it.
-
-    Raises
-    ------
-    LedgerError
-        Naming what to do about it.
+    ``name`` is the file's, for the error; ``lenient``, for simulations, checks this folder alone
+    and warns once.
     """
     if not lenient:
         check_way(folder, name)
@@ -368,16 +328,11 @@ def check_folder(folder: Path, name: str, *, lenient: bool = False) -> None:
 
 
 def check_way(path: Path, name: str) -> None:
-    """Refuse a path on which somebody else can put another file, link or folder in place.
+    """Refuse a path on which somebody else can replace a file, link or folder.
 
-    Every folder on the way, those of links and of what they name included, must belong to root or
-    to this user, and nobody else may write to it unless it is sticky. Then what is looked at here
-    is what is opened afterwards. The file itself is not judged.
-
-    Raises
-    ------
-    LedgerError
-        Naming what to do about it.
+    Every folder on the way, links and their targets included, must belong to root or this user, and
+    nobody else may write to it unless it is sticky. Then the checked path is the one that is opened
+    afterwards. The file itself is not checked.
     """
     if sys.platform == "win32":
         return
@@ -395,13 +350,7 @@ def _replaceable(name: str, fault: str) -> str:
 
 
 def check_mount(path: Path, name: str) -> None:
-    """Refuse a file that is mounted by itself: elsewhere it has another name.
-
-    Raises
-    ------
-    LedgerError
-        Naming what to do about it.
-    """
+    """Refuse a file that is mounted by itself: elsewhere it has another name."""
     if sys.platform == "win32":
         return
     one: object = _mount(path)
@@ -414,7 +363,7 @@ def check_mount(path: Path, name: str) -> None:
 
 
 def _mount(path: Path) -> bytes | None:
-    """Return the number of the mount that a path leads to; None where none is told."""
+    """Return the number of a path's mount, or None where the system has none."""
     if sys.platform != "linux":
         return None
     handle = os.open(path, _PATH_ONLY)
@@ -428,13 +377,7 @@ def _mount(path: Path) -> bytes | None:
 
 
 def check_beside(path: Path, name: str, *, owned: bool) -> None:
-    """Refuse a journal that is not this user's own, if it must be, and a log that no ledger has.
-
-    Raises
-    ------
-    LedgerError
-        Naming the file.
-    """
+    """Refuse a journal that is not this user's own, if it must be, and a write-ahead log."""
     journal = path.with_name(f"{path.name}-journal")
     if owned:
         with suppress(FileNotFoundError):

@@ -1,15 +1,14 @@
 """Whether a charge fits: every limit of every unit that it concerns, and the rounds of its plan.
 
-**Plans.** A plan of private training costs the same whether one of its rounds is made or all. Its
-charge is one entry, about all of the data. Each round is an entry of its own, with no cost: it
-marks that the round's steps are used, before the first of them is taken. All rounds of a plan are
-charged to one part, ``data#patients:PLAN/rounds`` or ``data#rows:PLAN/rounds``, whose number of
-releases is the number of rounds that were used. It stands among the totals, where a lost row shows,
-and is compared with the plan's in the transaction that writes the entry.
+**Plans.** A plan of private training is charged whole, in one entry about all of the data. Each
+round is an entry without cost, written before the first step is taken, in one part,
+``data#patients:PLAN/rounds`` or ``data#rows:PLAN/rounds``. The part's number of releases is the
+number of used rounds. It stands among the totals, where a lost row shows, and is compared with the
+plan's in the same transaction.
 
-A release that is private per row says little about a patient with many rows, so both kinds in one
-account would add up to nothing: the ledger takes one kind. The first charge per patient leaves a
-mark, an entry of no cost for the part ``data#patients:unit/mark``.
+A release that is private per row says little about a patient with many rows, and both kinds in one
+account would have no meaningful sum: an account takes one kind. The first charge per patient leaves
+a mark, an entry without cost in ``data#patients:unit/mark``.
 """
 
 import sqlite3
@@ -39,14 +38,12 @@ def check_fits(
     numbers: Sequence[NumberLimit],
     at: int,
 ) -> None:
-    """Return if the charge fits everywhere at time ``at`` (microseconds).
-
-    What is about a unit counts towards all finer ones, and must fit their limits too.
+    """Return if the charge fits everywhere at time ``at`` (microseconds), finer units included.
 
     Raises
     ------
     BudgetExhausted
-        Naming the first limit that it would exceed, or a unit of an event that has none.
+        Naming the first exceeded limit, or a unit of an event without a limit.
     """
     sums = Snapshot(db, charge.data_id)
     sums.check()
@@ -86,15 +83,14 @@ def check_fits(
 
 
 def check_repeat(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit]) -> None:
-    """Return if a report that belongs to no run fits the run that asks for it again.
+    """Return if a report of run 0 fits the run that asks for it again.
 
-    It costs nothing, but another run may have paid for it after this one had spent what its own
-    limits allow beside what there was then.
+    It costs nothing, but another run may have paid for it after this run had used its own limits.
 
     Raises
     ------
     BudgetExhausted
-        Naming the limit of the run that is exceeded.
+        Naming the exceeded limit of the run.
     """
     if charge.during is None:
         return
@@ -113,32 +109,18 @@ def check_repeat(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit]
 
 
 def rounds_part(example: str, plan: str) -> str:
-    """Return the part that the rounds of a plan are charged to.
-
-    Parameters
-    ----------
-    example : {"row", "patient"}
-        What one example is.
-    plan : str
-        The plan's digest.
-    """
+    """Return the part for the rounds of a plan, by its digest and by what one example is."""
     return f"{_LAYOUTS[example]}:{plan}{_ROUNDS}"
 
 
 def is_bookkeeping(name: str) -> bool:
-    """Return whether an account holds rounds of a plan, or a mark, and nothing that was spent.
-
-    Parameters
-    ----------
-    name : str
-        Of an account, or of a part of it.
-    """
+    """Return whether an account or part holds rounds of a plan or a mark, and no spending."""
     kind, colon, _ = Place.of(name).layout.partition(":")
     return bool(colon) and kind in _LAYOUTS.values() and name.endswith((_ROUNDS, _MARK))
 
 
 def rounds_left(db: sqlite3.Connection, charge: Charge) -> int:
-    """Return how many rounds of a plan are not used."""
+    """Return the number of unused rounds of a plan."""
     used = rows.read_total(db, ("", charge.data_id)).pair(RELEASES)[0]
     return max(0, (charge.rounds or 0) - used)
 
@@ -152,9 +134,7 @@ def fitting(
     numbers: Sequence[NumberLimit],
     at: int,
 ) -> Iterator[tuple[Charge, list[Charge]]]:
-    """Yield what a new message is charged, and the marks of each charge, once it fits.
-
-    A basis that was not charged before comes first. What is recorded of it counts for the other.
+    """Yield a new message's charges with their marks, an unpaid basis first, once they fit.
 
     Raises
     ------
@@ -184,15 +164,12 @@ def fitting(
 
 
 def example_marks(db: sqlite3.Connection, charge: Charge) -> list[Charge]:
-    """Return the mark that a charge leaves if it is the account's first per patient.
-
-    A charge must mean by an example what all charges of the account mean.
+    """Return the mark of a charge that is the account's first per patient.
 
     Raises
     ------
     RefusalError
-        With ``REFUSED_POLICY``, if it is per row and the account is one of patients, or the
-        other way round.
+        With ``REFUSED_POLICY``, if the charge and the account mean different examples.
     """
     if all(event.unit is not Unit.EXAMPLE for event in charge.events):
         return []

@@ -1,15 +1,12 @@
-"""Rows of the ledger, each with a digest: what is read is what was written, or an error.
+"""Rows of the ledger with digests: a read returns what was written, or an error.
 
-Three devices make damage show instead of making a sum smaller:
+* **Chain.** Entry n holds SHA-256 over its fields, its events and entry n-1's value; the head holds
+  the last one. A changed, lost or swapped entry breaks the chain.
+* **Successors.** Each row of ``total`` names the next one in key order. A sum is zero only if the
+  row before says that the key is absent, so a lost row is an error and not a fresh budget.
+* **Digests** of ``head``, ``total``, ``course`` and ``report`` rows are checked at each read.
 
-* **Chain.** Entry n holds SHA-256 over its fields, its events and entry n-1's chain value;
-  the head holds the last one. An entry that is changed, lost or swapped breaks the chain.
-* **Successors.** Each row of ``total`` names the row after it in key order. That a key is
-  absent, and its sum therefore zero, is believed only if the row before it says so. A lost
-  row is then an error and not a fresh budget.
-* **Digests** over ``head``, ``total``, ``course`` and ``report`` rows, checked at each read.
-
-They are not keyed: they find accidents, not an owner who recomputes them.
+They have no key: they find accidents, not an owner who recomputes them.
 """
 
 from __future__ import annotations
@@ -56,7 +53,7 @@ def digest(*fields: Any, tail: bytes = b"") -> bytes:
 
 @dataclass(frozen=True)
 class Head:
-    """The end of the chain: which ledger, how many entries, the last time and value."""
+    """The end of the chain: ledger, number of entries, latest time and value."""
 
     ledger: str
     entries: int
@@ -70,7 +67,7 @@ class Head:
 
     @property
     def mark(self) -> Mark:
-        """The same in the form that is kept elsewhere."""
+        """The head as a mark."""
         return Mark(self.ledger, self.entries, self.chain.hex())
 
 
@@ -79,12 +76,8 @@ def put(
 ) -> None:
     """Write a row that ends with the digest of its fields.
 
-    Parameters
-    ----------
-    before : tuple of int
-        What stands before them and is in no digest.
-    new : bool
-        False to replace a row with the same key, if there is one.
+    ``before`` precedes the fields and is in no digest; ``new=False`` replaces a row with the same
+    key.
     """
     row = (*before, *fields, digest(table, *fields))
     verb, places = "INSERT" if new else "INSERT OR REPLACE", ", ".join("?" * len(row))
@@ -92,14 +85,14 @@ def put(
 
 
 def checked(table: str, row: Row, name: str) -> Row:
-    """Return the fields of a row, which its last one is the digest of."""
+    """Return a row's fields, after a check of its digest."""
     if digest(table, *row[:-1]) != row[-1]:
         raise DamageError(f"{name} is not what was written")
     return row[:-1]
 
 
 def read_head(db: sqlite3.Connection) -> Head:
-    """Return the head, if it is the last entry's and nothing is said of entries beyond."""
+    """Return the head, if it is the last entry's and no row belongs to a later entry."""
     row = db.execute("SELECT ledger, entries, latest, chain, digest FROM head").fetchone()
     if row is None:
         raise DamageError("the head is missing")
@@ -140,7 +133,7 @@ def write_clock(db: sqlite3.Connection, set_at: int, set_to: int) -> None:
 
 
 def read_clock(db: sqlite3.Connection) -> Row:
-    """Return what the clock showed, and what the ledger's time was, when its owner set it."""
+    """Return the clock's and the ledger's time when the owner set it."""
     row = db.execute("SELECT set_at, set_to, digest FROM clock").fetchone()
     if row is None:
         raise DamageError("how its owner set its time is missing")
@@ -176,7 +169,7 @@ def _at_or_before(db: sqlite3.Connection, key: Key) -> tuple[Key, Key | None, Bo
 
 
 def read_total(db: sqlite3.Connection, key: Key) -> Book:
-    """Return running sums; zero only if it is certain that there are none."""
+    """Return running sums; zero only if certainly there are none."""
     found, _, book = _at_or_before(db, key)
     return book if found == key else Book()
 
@@ -190,7 +183,7 @@ def replace_total(db: sqlite3.Connection, key: Key, book: Book) -> None:
 
 
 def totals_between(db: sqlite3.Connection, low: Key, high: Key) -> Iterator[tuple[Key, Book]]:
-    """Yield the rows with ``low < key < high``; a row that was lost is an error."""
+    """Yield the rows with ``low < key < high``; a lost row is an error."""
     before, expected, _ = _at_or_before(db, low)
     query = f"{_TOTAL} WHERE (run_id, data_id) > (?, ?) AND (run_id, data_id) < (?, ?)"
     for row in db.execute(f"{query} ORDER BY run_id, data_id", (*low, *high)):
@@ -206,10 +199,10 @@ def totals_between(db: sqlite3.Connection, low: Key, high: Key) -> Iterator[tupl
 def read_course(
     db: sqlite3.Connection, data_id: str, before: tuple[int, int] = (2**63 - 1, 0)
 ) -> Book:
-    """Return the sums over all runs as they stood just before a time and entry, by default now.
+    """Return the sums over all runs just before a time and entry, by default now.
 
-    A row lost from the course makes these smaller, hence what was spent *since* larger: the
-    error is on the safe side.
+    A row lost from the course makes these smaller, hence the spending *since* larger: the safe
+    side.
     """
     query = (
         "SELECT data_id, at, entry, book, digest FROM course"
@@ -222,7 +215,7 @@ def read_course(
 
 
 def point_of_course(db: sqlite3.Connection, data_id: str, at: int, entry: int) -> Book | None:
-    """Return the sums over all runs just after an entry, or None if they are not there."""
+    """Return the sums over all runs just after an entry, or None."""
     query = "SELECT data_id, at, entry, book, digest FROM course"
     here = (data_id, at, entry)
     row = db.execute(f"{query} WHERE data_id = ? AND at = ? AND entry = ?", here).fetchone()
@@ -230,7 +223,7 @@ def point_of_course(db: sqlite3.Connection, data_id: str, at: int, entry: int) -
 
 
 def report_digest(entry: int, at: int, chain: bytes, report: bytes) -> bytes:
-    """Return the digest of a report, which ties it to its entry."""
+    """Return the digest that ties a report to its entry."""
     return digest("report", entry, at, chain, tail=report)
 
 

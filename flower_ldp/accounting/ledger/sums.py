@@ -1,11 +1,9 @@
-"""Running sums of the ledger: raised by each charge, and read for what a charge concerns.
+"""Running sums of the ledger: raised by each charge, and read for the next.
 
-A charge to all of the data raises its account. One to a part raises the part's account, the
-sums of its layout and those over all layouts, so that what any record has spent in all is
-known from four rows, whatever the number of parts (:mod:`flower_ldp.accounting.amounts`).
-
-What was answered or failed beside charges is counted among the totals, under a run of its own.
-At the end: what was spent as people read it, and all releases once more.
+A charge to all of the data raises its account. One to a part raises the part's account, its
+layout's sums and those over all layouts, so four rows give any record's spending, whatever the
+number of parts (:mod:`flower_ldp.accounting.amounts`). Counts beside charges stand among the
+totals, under a run of their own.
 """
 
 import sqlite3
@@ -30,18 +28,9 @@ _ANSWERS: tuple[Kind, ...] = ("again", "acknowledged")
 
 
 def raised(before: Mapping[Key, Book], run: str, place: Place, cost: Book) -> dict[Key, Book]:
-    """Return the sums of a run, or with ``""`` those over all, that a charge to a place changes.
+    """Return the sums that a charge to a place changes, in a run, or over all for ``""``.
 
-    Parameters
-    ----------
-    before : mapping of Key to Book
-        The sums before the charge; of what was never charged it gives an empty book.
-    run : str
-        Whose sums.
-    place : Place
-        What is charged.
-    cost : Book
-        Of the charge.
+    ``before`` has the present sums, and an empty book for what was never charged.
     """
     own, of_layout, of_all = (run, place.name), (run, place.own_layout), (run, place.all_layouts)
     part = before[own] + cost
@@ -52,7 +41,7 @@ def raised(before: Mapping[Key, Book], run: str, place: Place, cost: Book) -> di
 
 
 class Snapshot(dict[Key, Book]):
-    """The sums by key as they stand in a transaction, each row read once, and those of a place.
+    """The sums of a place in a transaction, each row read once.
 
     Parameters
     ----------
@@ -71,25 +60,16 @@ class Snapshot(dict[Key, Book]):
         return self[key]
 
     def check(self) -> None:
-        """Compare the sums over all runs with their copies on other pages.
-
-        A page that went back in time shows.
-
-        Raises
-        ------
-        DamageError
-            If they disagree.
-        """
+        """Compare the sums over all runs with their copies on other pages."""
         place = self.place
         for name in {place.account, place.name, place.own_layout, place.all_layouts}:
             if rows.read_course(self.db, name) != self["", name]:
                 raise DamageError(f"two sums of {name.strip()} disagree")
 
     def spent(self, run: str) -> Book:
-        """Return what records of the place have spent in all, in one run or with ``""`` over all.
+        """Return the spending of the place's records, in one run or over all for ``""``.
 
-        Of all of the data: what the client has spent, and any of its records at most. Of a
-        part: what any of its records has.
+        Of all of the data: the client's, and the most of any record.
         """
         place = self.place
         found = self[run, place.account] + self[run, place.all_layouts]
@@ -98,10 +78,9 @@ class Snapshot(dict[Key, Book]):
         return found + (self[run, place.name].largest() - self[run, place.own_layout].largest())
 
     def towards(self, limit: Limit, run_id: int, at: int) -> Amount:
-        """Return what counts towards a limit at time ``at`` (microseconds).
+        """Return the amount that counts towards a limit at time ``at`` (microseconds).
 
-        A window holds what was charged at most ``window_seconds`` ago: the sum now minus the
-        sum as it stood before, exact for any length, and no buckets.
+        A window is the sum now minus the sum as it stood before: exact for any length.
         """
         if limit.scope == "window":
             return self.exactly(limit.unit, at - limit.microseconds)
@@ -119,10 +98,9 @@ class Snapshot(dict[Key, Book]):
         return within.pair(amounts.RELEASES)[0]
 
     def at_most(self, unit: Unit, start: int) -> Amount:
-        """Return a bound on what was spent since a time, which takes a few look-ups.
+        """Return an upper bound on the spending since a time, in a few look-ups.
 
-        It is exact, but for parts in other layouts: of those it counts all that the largest part
-        ever spent.
+        Exact, but for parts in other layouts, of which it counts the largest sum for life.
         """
         if unit is Unit.CLIENT:
             return self.exactly(unit, start)
@@ -132,7 +110,7 @@ class Snapshot(dict[Key, Book]):
         return (self._both(self.place.name, start) + others).amount(unit, COUNTED)
 
     def exactly(self, unit: Unit, start: int) -> Amount:
-        """Return what was spent since a time; looks at each part of all other layouts, if any."""
+        """Return the spending since a time; reads each part of all other layouts, if any."""
         if unit is Unit.CLIENT:
             return self._both(self.place.all_layouts, start).amount(unit, COUNTED)
         name = amounts.line(unit, COUNTED)
@@ -145,7 +123,7 @@ class Snapshot(dict[Key, Book]):
         return sum((Amount(*pair) for pair in most.values()), own)
 
     def _both(self, other: str, start: int) -> Book:
-        """Return what the account spent since, and other sums if these are not the account's."""
+        """Return the account's spending since a time, and other sums that are not the account's."""
         ends = {self.place.account, other}
         return sum((self._since(one, start, self["", one]) for one in ends), Book())
 
@@ -166,7 +144,7 @@ class Snapshot(dict[Key, Book]):
                 yield place.layout, name, life
 
     def raise_all(self, run_id: str, cost: Book, at: int, entry: int) -> None:
-        """Raise the sums of a run and those over all runs, and note these in the course."""
+        """Raise the sums of a run and over all runs, and record these in the course."""
         for run in (run_id, ""):
             for key, book in raised(self, run, self.place, cost).items():
                 rows.replace_total(self.db, key, book)
@@ -175,13 +153,7 @@ class Snapshot(dict[Key, Book]):
 
 
 def count(db: sqlite3.Connection, data_id: str, kind: Kind, most: int | None) -> int:
-    """Add one and return the new number.
-
-    Raises
-    ------
-    BudgetExhausted
-        If there would be more than ``most``; nothing was written.
-    """
+    """Add one and return the new number; BudgetExhausted above ``most``, with nothing written."""
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {quoted(kind)}")
     key = (_RUN, Place.of(data_id).account)
@@ -204,29 +176,29 @@ def counts(db: sqlite3.Connection, data_id: str) -> dict[Kind, int]:
 
 
 def every_count(db: sqlite3.Connection) -> dict[Key, Book]:
-    """Return all that was counted, by key among the totals."""
+    """Return all counts, by key among the totals."""
     return dict(rows.totals_between(db, (_RUN, ""), (f"{_RUN}\0", "")))
 
 
 @dataclass(frozen=True)
 class UnitSpending:
-    """What was spent about one unit of privacy.
+    """Spending about one unit of privacy.
 
     Parameters
     ----------
     unit : Unit
         The unit.
     direct : Amount
-        Promised for the unit itself.
+        Of guarantees for the unit itself.
     in_all : Amount
-        Promised for the unit and for coarser ones: all that is bounded. Zero if nothing was
-        promised: then nothing is bounded, see ``promised``.
+        Of guarantees for the unit and coarser ones. Zero without any: then nothing is bounded, see
+        ``promised``.
     counted : Amount
-        What limits count: conditional claims beside ``in_all``.
+        For limits: conditional claims beside ``in_all``.
     under : mapping of str to Amount
-        Conditional claims, in all, by the mechanism's name.
+        Conditional claims by the mechanism's name.
     beyond : Unbounded
-        Releases that ``in_all`` says nothing about.
+        Releases that ``in_all`` does not cover.
     waived : int
         Releases that the owner declared post-processing for this unit.
     """
@@ -241,12 +213,12 @@ class UnitSpending:
 
     @property
     def promised(self) -> bool:
-        """Whether anything was promised for the unit without a condition."""
+        """Whether there is an unconditional guarantee for the unit."""
         return self.in_all != Amount()
 
 
 def spending(book: Book) -> Iterator[UnitSpending]:
-    """Yield what a book says about each unit for which there was a release."""
+    """Yield a book's spending for each unit with a release."""
     for unit in Unit:
         silent, conditional, waived = (book.number(unit, kind) for kind in amounts.NUMBERS)
         beyond, in_all = Unbounded(silent, conditional), book.amount(unit)
@@ -268,10 +240,10 @@ def releases_by_account(entries: Iterable[Entry]) -> dict[str, dict[Place, Count
 
 
 def releases_towards(places: Mapping[Place, Counter[ExactEvent]], unit: Unit) -> list[PrivacyEvent]:
-    """Return releases that tell at least as much about a unit as those of an account's places.
+    """Return releases that reveal at least as much about a unit as those of an account's places.
 
-    A client has data in every part. A record is in one part of each layout, and of each
-    kind of release it is in at most as many as the part with the most.
+    A client has data in every part. A record is in one part of each layout: of each kind of release
+    it is in at most as many as the part with the most.
     """
     layouts: dict[str, Counter[ExactEvent]] = {}
     for place, counts in places.items():
