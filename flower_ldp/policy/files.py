@@ -1,14 +1,10 @@
-"""Where a policy comes from: a file that the operator names, outside of any run.
+"""Loading a policy: a file that the operator names, outside of any run.
 
-The path is walked folder by folder (:mod:`flower_ldp.safe_files`), and the file is opened within
-the last. A name may be a symbolic link: then the folders of the link and those of the file are
-judged alike.
-
-The file and each folder on the way must belong to root or to this user, and nobody else may
-write to them. A folder with the sticky bit, as ``/tmp``, may be written by all: there nobody
-can rename or replace what is another's. Access lists of Linux show in the group's bits, which
-are looked at; those of NFSv4 and of macOS are not looked at. Windows has no such bits: there
-nothing is judged, and the operator sets the rights of the folder.
+The path is walked folder by folder (:mod:`flower_ldp.safe_files`), links and their targets
+included. The file and each folder must belong to root or this user, and nobody else may write to
+them. A sticky folder, as ``/tmp``, may be writable by all: nobody can replace another's file there.
+Linux's access lists show in the group's bits, which are checked; those of NFSv4 and macOS are not.
+On Windows nothing is checked.
 """
 
 import os
@@ -40,32 +36,32 @@ FORMAT = YamlFormat(Policy)
 
 
 def load_policy(path: str | Path) -> Policy:
-    """Read a policy file to look at it, whoever could change it.
+    """Read a policy file for display, whoever could change it.
 
     Raises
     ------
     ConfigError
-        If the file cannot be read, is not YAML, or is no policy. The text gives file, line
-        and field of every error.
+        If the file cannot be read, is not YAML, or is no policy. The text gives file, line and
+        field of every error.
     """
     path = Path(path)
     return _parsed(_read(path)[0], str(path), path.absolute().parent)
 
 
 def load_own_policy(path: str | Path) -> tuple[Policy, tuple[str, ...]]:
-    """Read a policy file that is to hold here, and what may be wrong with its rights.
+    """Read a policy file for use here, with doubts about its rights.
 
     Returns
     -------
     Policy, tuple of str
-        With ``mode: simulation``: what only the group of a file or folder may write, a sentence
-        each. Else there is nothing of that kind.
+        In ``mode: simulation``, a sentence for each file or folder that the group may write; else
+        nothing.
 
     Raises
     ------
     ConfigError
-        As :func:`load_policy`; also if anyone but root and this user could change the policy
-        (as the module says), whatever mode it states.
+        As :func:`load_policy`; also if anyone but root and this user could change the policy, in
+        either mode.
     """
     path = Path(path)
     text, found = _read(path)
@@ -88,21 +84,20 @@ def _parsed(text: str, source: str, folder: Path) -> Policy:
 def find_policy(
     node_config: Mapping[str, object], environ: Mapping[str, str] | None = None
 ) -> Policy | None:
-    """Load the policy that the operator names, or return None if none is named.
+    """Load the operator's policy, or return None if none is named.
 
     Parameters
     ----------
     node_config : mapping
         The node's configuration (``context.node_config``), never the run's.
     environ : mapping, optional
-        Environment variables; those of the process if left out, and then what the process was
-        started with counts too.
+        Environment variables; by default the process's, with those it was started with.
 
     Raises
     ------
     ConfigError
-        If two different files are named, a name is empty or no text, the file is no policy,
-        or somebody else could change it (:func:`load_own_policy`).
+        If two different files are named, a name is empty or no text, the file is no policy, or
+        somebody else could change it (:func:`load_own_policy`).
     """
     path = policy_path(node_config, environ)
     if path is None:
@@ -116,7 +111,7 @@ def find_policy(
 def policy_path(
     node_config: Mapping[str, object], environ: Mapping[str, str] | None = None
 ) -> Path | None:
-    """Return where the policy is that the operator names; see :func:`find_policy`."""
+    """Return the path of the operator's policy; see :func:`find_policy`."""
     variables = os.environ if environ is None else environ
     sources = ((NODE_CONFIG_KEY, node_config), (ENVIRONMENT_VARIABLE, variables))
     origins: list[tuple[str, object]] = [(key, held[key]) for key, held in sources if key in held]
@@ -135,7 +130,7 @@ def policy_path(
 
 @contextmanager
 def no_environment() -> Iterator[None]:
-    """Let the environment name no policy meanwhile: for audits, which bring their own."""
+    """Hide the environment's policy meanwhile, for audits."""
     global _at_start
     before, named = _at_start, os.environ.pop(ENVIRONMENT_VARIABLE, None)
     _at_start = None
@@ -148,7 +143,7 @@ def no_environment() -> Iterator[None]:
 
 
 def _started_with() -> str | None:
-    """Return the variable as the process was started with it, whoever has set it since."""
+    """Return the variable's value at the start of the process."""
     try:
         given = Path("/proc/self/environ").read_bytes().split(b"\0")
     except OSError:
@@ -164,7 +159,7 @@ _at_start = _started_with()
 
 
 def _read(path: Path) -> tuple[str, list[tuple[str, str]]]:
-    """Return the text of a policy file, and who could change it, as :func:`.faults` has it.
+    """Return the text of a policy file, and its :func:`.faults`.
 
     Raises
     ------
@@ -188,7 +183,6 @@ def _read(path: Path) -> tuple[str, list[tuple[str, str]]]:
 
 
 def _text(path: Path, file: BinaryIO) -> str:
-    """Return the text of an open file."""
     before = os.fstat(file.fileno())
     if not stat.S_ISREG(before.st_mode):
         raise ConfigError(f"{path}: cannot be read: it is no regular file")

@@ -1,4 +1,4 @@
-"""The policy as an object: its budgets as the ledger's limits, and its judgement of a release."""
+"""The policy as an object: its budgets as the ledger's limits, and its decision about a release."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ _DIVIDING = (PLANNED, "example_mean")
 
 
 class Policy(Section):
-    """What a data owner allows.
+    """The data owner's rules.
 
     Parameters
     ----------
     data_id : str
-        The operator's name of the data. Spending is recorded under it, so it must stay the
-        same for the same data, whatever node, run or app asks.
+        The operator's name of the data, for its account: the same for every node, run and app.
     ledger : Path
-        Where spending is recorded. In a file: relative to the file's folder.
+        The ledger. In a file: relative to the file's folder.
     mode : {"deployment", "simulation"}
         Whether the data and the budget are real.
     messages : mapping
@@ -41,34 +40,31 @@ class Policy(Section):
     budgets : mapping
         Per unit, the totals. A release about a unit without a budget is refused.
     unlisted_messages : {"refuse", "answer"}
-        Whether a type of message that is not listed may be answered: with any mechanism and
-        any cost that the budgets allow.
+        Whether an unlisted type of message may be answered, by any mechanism at any cost within the
+        budgets.
     least_epsilon : float
-        The least that a release may cost each unit that it is about: what costs nothing could be
-        asked for without end.
+        Least cost of a release for each of its units: free releases could be asked for without end.
     releases : Releases
-        The most releases, whatever they cost.
+        Largest numbers of releases, whatever they cost.
     repeats : int
-        The most answers that are no releases: stored reports that are sent again, and
-        acknowledgements.
+        Largest number of stored reports sent again and acknowledgements.
     answer_after : mapping
-        Per type of message, after how many seconds its answer leaves.
+        Per type of message, the seconds until its answer leaves.
     anchor : AnchorPlace, optional
-        Where the ledger's mark is kept beside it, which shows that an older copy was put back.
+        Place of the ledger's mark, which shows that an older copy was put back.
     example : {"row", "patient"}
-        What one example is. Where it is a patient, of whom there may be many rows, a release that
-        is private per row is refused.
+        What one example is. For patients, who may have many rows, a release that is private per row
+        is refused.
     examples : int, optional
-        How many there are: a public number. Private training through the gate needs it. An
-        allowance may have a number of its own.
+        Their number, which is public; required for private training. An allowance may have its own.
     apps : mapping of str to App
-        By the digest of their bundles, the apps that the owner has read: on the guarded node
-        claims about single records rest on these alone.
+        By the digest of their bundles, the apps that the owner has read: on the guarded node claims
+        about single records depend on these alone.
     unlisted_apps : {"answer", "refuse"}
-        Whether the guarded node runs other apps at all.
+        Whether the guarded node runs other apps.
     extensions : mapping of str to ExtensionEntry
-        By the name of the mechanism, those from elsewhere that may be loaded. The guarded node
-        does not start with any.
+        By the name of the mechanism, the extensions that may be loaded. The guarded node does not
+        start with any.
     """
 
     data_id: sections.DataName
@@ -158,20 +154,20 @@ class Policy(Section):
         }
 
     def plan(self, message_type: str, proposed: TrainingPlan | None) -> TrainingPlan:
-        """Return the plan that private training for a type of message goes by.
+        """Return the plan of private training for a type of message.
 
         Parameters
         ----------
         message_type : str
             As ``"train"``.
         proposed : TrainingPlan or None
-            The server's, if it proposes one. It is accepted exactly or refused.
+            The server's plan, if any; accepted exactly or refused.
 
         Raises
         ------
         RefusalError
-            With ``REFUSED_POLICY``: there is no plan, another is proposed than the owner's, how
-            many examples there are is not stated, or delta is not below one over that number.
+            With ``REFUSED_POLICY``: there is no plan, another is proposed than the owner's, the
+            number of examples is not stated, or delta is not below one over it.
         """
         allowance = self._allowance(message_type, PLANNED)
         own = None if allowance is None else _own_plan(allowance)
@@ -190,14 +186,9 @@ class Policy(Section):
         return plan
 
     def examples_for(self, message_type: str, mechanism: str) -> int | None:
-        """Return how many examples a mechanism is about in a type of message; None if not said.
+        """Return the number of examples of a mechanism in a type of message, or None.
 
-        Parameters
-        ----------
-        message_type : str
-            As ``"evaluate"``, which may look at another part of the data than training does.
-        mechanism : str
-            As ``"example_mean"``.
+        An evaluation may use another part of the data than training.
         """
         allowance = self._allowance(message_type, mechanism)
         own = None if allowance is None else allowance.examples
@@ -222,13 +213,13 @@ class Policy(Section):
         message_type : str
             Flower's type of the message, as ``"train"``.
         events : iterable of PrivacyEvent
-            What the whole release would cost.
+            Cost of the whole release.
         basis : iterable of PrivacyEvent
-            What it rests on, which is paid for once.
+            An earlier charge that it depends on.
         whole : bool
-            False for a part of what is charged as a whole, whose price was checked there.
+            False for a part of a larger charge, whose price was checked there.
         example : {"row", "patient"}
-            What one example is to the release.
+            What one example of the release is.
 
         Raises
         ------
@@ -286,7 +277,7 @@ def _by_mechanism(events: Iterable[PrivacyEvent]) -> dict[str, list[PrivacyEvent
 def _fault(
     message_type: str, mechanism: str, allowance: Allowance | None, costs: list[PrivacyEvent]
 ) -> str | None:
-    """Return why one mechanism's costs are not within its allowance; None if they are."""
+    """Return why one mechanism's costs exceed its allowance, or None."""
     if allowance is None:
         return f"{mechanism} may not answer a {message_type!r} message"
     units = {event.unit.value for event in costs}
@@ -309,7 +300,7 @@ def _sum(costs: Iterable[PrivacyEvent], name: str) -> Fraction:
 
 
 def _allowing(message_type: str, events: Iterable[PrivacyEvent]) -> str:
-    """Return, for the owner's log, the line of a policy that would allow these costs."""
+    """Return, for the owner's log, the policy's line that would allow these costs."""
     listed: dict[str, dict[str, object]] = {}
     for mechanism, costs in _by_mechanism(events).items():
         sums = {name: float(_sum(costs, name)) for name in ("epsilon", "delta")}

@@ -1,10 +1,9 @@
-"""The parts of a policy file: what one release and all may cost, and what an owner has read.
+"""The parts of a policy file: costs, totals, and the apps and extensions that an owner has read.
 
-Apps are listed by the digest of their bundle, extensions by version and digest.
-A claim about one record rests on what the app computes, which nobody sees from outside. So the
-guarded node lets such claims out for the bundles that stand here, and for no other. A bundle has
-the run's configuration only as its defaults: what the run puts in their place is judged here too.
-An extension has a least price.
+Apps are listed by the digest of their bundle, extensions by version and digest. A claim about one
+record depends on the app's computation, which nobody sees from outside, so the guarded node accepts
+it for listed bundles alone. A bundle fixes only the defaults of the run's configuration: overrides
+are judged here too.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def _given(value: object) -> object:
 
 
 def matching(pattern: str, wanted: str) -> AfterValidator:
-    """Return the check that all of a text is of a form; ``wanted`` goes on after its field."""
+    """Return the check of a text's form; ``wanted`` is for the error."""
     form = re.compile(pattern)
 
     def check(value: str) -> str:
@@ -69,16 +68,10 @@ def matching(pattern: str, wanted: str) -> AfterValidator:
 
 
 def mechanism_name(value: str) -> str:
-    """Return the name, or raise if it is nearly that of a mechanism and is none.
+    """Return the name, or raise if it is nearly that of a mechanism.
 
-    A misspelt name would allow nothing, and its owner would find out only when the first release
-    is refused. A name that is like none of the package's is taken as it is: an app may have a
-    mechanism of its own.
-
-    Raises
-    ------
-    PydanticCustomError
-        With the name that is meant.
+    A misspelt name would allow nothing, and its owner would notice at the first refusal. A name
+    unlike all of the package's is accepted: an app may have a mechanism of its own.
     """
     name, colon, condition = value.partition(":")
     meant = _meant(name)
@@ -88,7 +81,7 @@ def mechanism_name(value: str) -> str:
 
 
 def _meant(name: str) -> str | None:
-    """Return the known name that a name is, or is nearly; None if it is like none."""
+    """Return the known name that a name equals or nearly equals, or None."""
     plain = _plain(name)
     if plain in _OTHER_NAMES:
         return _OTHER_NAMES[plain]
@@ -135,21 +128,21 @@ Seconds = Annotated[float, interval("(0, 86400]")]
 
 
 class Cost(Section):
-    """What one release or many may or must cost."""
+    """A largest or least cost of releases."""
 
     epsilon: Epsilon
     delta: Delta = 0.0
 
 
 class RoundsPlan(Section):
-    """The plan of private training that the owner has set: nothing of it is left to the server.
+    """The owner's plan of private training, without any choice of the server.
 
     Parameters
     ----------
     rounds, steps : int
-        Models that leave, and noisy steps that each takes.
+        Models that leave, and noisy steps of each.
     rate : float
-        Probability that an example takes part in a step.
+        Probability that an example is in a step.
     noise : float
         Standard deviation of the noise over ``clip``.
     clip : float
@@ -169,17 +162,16 @@ class Allowance(Cost):
     Parameters
     ----------
     epsilon, delta : float
-        Of the whole release: a proposal of several is added up.
+        Of the whole release: several events are added up.
     unit : {"client", "example", "label"}
-        What the cost must be about: the same epsilon protects far less per example.
+        The unit of the cost: the same epsilon protects far less per example.
     post_processing : sequence of {"example", "label"}
-        Finer units for which the release only post-processes what was paid for, as the owner
-        declares: it is not charged to them. What holds for examples holds for their labels.
+        Finer units for which the owner declares the release post-processing: they are not charged.
+        Examples include their labels.
     plan : RoundsPlan, optional
-        Of ``dpsgd``: the one plan that is accepted, at the epsilon and delta of the allowance.
+        Of ``dpsgd``: the one accepted plan, at the epsilon and delta of the allowance.
     examples : int, optional
-        Of ``dpsgd`` and ``example_mean``: how many examples it is about here, if that is another
-        number than the policy's.
+        Of ``dpsgd`` and ``example_mean``: their number of examples here, if not the policy's.
     """
 
     unit: UnitName = "client"
@@ -206,7 +198,7 @@ class Window(Total):
 
 
 class Budget(Section):
-    """The totals of one unit. Only the one for life has no way around it, so it is required."""
+    """The totals of one unit. The one for life is required: only it cannot be circumvented."""
 
     life: Total
     run: Annotated[Total | None, NotEmpty] = None
@@ -228,7 +220,7 @@ class Releases(Section):
 
 
 class AnchorPlace(Section):
-    """Where the ledger's mark is kept beside the ledger: in a file, or by a command.
+    """Place of the ledger's mark: a file, or a command.
 
     Parameters
     ----------
@@ -261,9 +253,7 @@ Digest = Annotated[
 
 
 class Override(Section):
-    """What a run may put in the place of one default: one of a few values, or one of an interval.
-
-    The type counts: 1, 1.0 and true are three values.
+    """Permitted overrides of one default: a few values, or an interval. 1, 1.0 and true differ.
 
     Parameters
     ----------
@@ -308,10 +298,10 @@ class App(Section):
     Parameters
     ----------
     releases : sequence of str
-        Mechanisms whose claims may rest on this app: those about an example or a label, and those
-        that are declared post-processing.
+        Mechanisms whose claims may depend on this app: those about an example or a label, and those
+        declared post-processing.
     run_config : mapping of str to Override
-        What a run may say in the place of the bundle's defaults. Nothing else.
+        Permitted overrides of the bundle's defaults, and no others.
     environment : str, optional
         Digest of the node's environment in which the app was judged.
     """
@@ -321,7 +311,7 @@ class App(Section):
     environment: Annotated[Digest | None, NotEmpty] = None
 
     def misfit(self, overrides: Mapping[str, object]) -> str | None:
-        """Return why a run's configuration is none that is allowed; None if it is."""
+        """Return why a run's configuration is not allowed, or None."""
         for key, value in overrides.items():
             allowed = next((one for name, one in self.run_config.items() if name == key), None)
             if allowed is None:
@@ -332,7 +322,7 @@ class App(Section):
         return None
 
     def may_release(self, mechanism: str) -> bool:
-        """Return whether a claim under this name may rest on the app."""
+        """Return whether a claim under this name may depend on the app."""
         return mechanism in self.releases
 
     def may_embed(self, mechanism: str) -> bool:
