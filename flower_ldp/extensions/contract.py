@@ -1,10 +1,10 @@
-"""What a mechanism from elsewhere has to offer: the whole of it is here.
+"""The interface of mechanisms from other distributions.
 
 An :class:`Extension` is a frozen value that an entry point of the group ``flower_ldp.mechanisms``
-names. Its mechanism takes a client's update and returns the bytes of a report. The guarantee is per
-client: any two updates are neighbours, whatever they differ in, and what is no valid update is
-one too. It is a **claim of its author's**. The package charges it and checks its form. The
-conformance tests (:mod:`flower_ldp.conformance`) can refute it, and nothing here can prove it.
+names. Its mechanism turns a client's update into the bytes of a report. The guarantee is per
+client, for any two updates, invalid ones included. It is a **claim of its author's**: the package
+charges it and checks its form, the conformance tests (:mod:`flower_ldp.conformance`) can refute it,
+and nothing here can prove it.
 """
 
 from __future__ import annotations
@@ -53,19 +53,14 @@ class ExtensionMechanism(Protocol):
         Parameters
         ----------
         update : ndarray of floats, shape (dimension,), or None
-            **Private**, and read-only. The gate gives finite entries, or None where the app's
-            reply cannot be read. What cannot be read is answered by the neutral law: a mixture of
-            the laws of valid updates.
+            **Private**, and read-only. Finite entries, or None where the app's reply cannot be
+            read. Answer the latter by the neutral law: a mixture of the laws of valid updates.
         rng : RandomSource
             The only source of randomness.
         """
 
     def estimate(self, report: bytes) -> NDArray[np.floating[Any]]:
-        """Return what one report says of the update; the server takes the mean over clients.
-
-        Returns
-        -------
-        ndarray of floats, shape (dimension,)
+        """Return the estimate of one report, shape (dimension,), for a mean over clients.
 
         Raises
         ------
@@ -87,9 +82,9 @@ class Setting:
     Parameters
     ----------
     epsilon, delta : float
-        Of one report; the mechanism's claim must not be above them.
+        Of one report; the mechanism's claim must not exceed them.
     options : mapping of str to float
-        What else the extension lets a run choose, all of it.
+        All further parameters.
     """
 
     epsilon: float
@@ -99,17 +94,16 @@ class Setting:
 
 @dataclass(frozen=True)
 class Extension:
-    """A mechanism that is not of this package.
+    """A mechanism of another distribution.
 
     Parameters
     ----------
     name : str
-        In policies, proposals and ledgers; of no built-in mechanism.
+        In policies, proposals and ledgers; not that of a built-in mechanism.
     make : callable
-        From a :class:`Setting` and a number of entries to the mechanism. It raises ValueError for
-        what it does not take.
+        Maps a :class:`Setting` and a number of entries to the mechanism, or raises ValueError.
     options : mapping of str to float
-        Names of what a run may choose besides epsilon and delta, with their defaults.
+        Names and defaults of further parameters of a run.
 
     Raises
     ------
@@ -135,7 +129,7 @@ class Extension:
     def chosen(
         self, epsilon: float, delta: float = 0.0, options: Mapping[str, float] | None = None
     ) -> Chosen:
-        """Return the extension with the parameters of a run; options left out have defaults.
+        """Return the extension with the parameters of a run; missing options get defaults.
 
         Raises
         ------
@@ -158,9 +152,9 @@ class Chosen:
     Parameters
     ----------
     extension : Extension
-        What is run.
+        The extension.
     setting : Setting
-        With what.
+        The parameters.
 
     Raises
     ------
@@ -184,7 +178,7 @@ class Chosen:
         Raises
         ------
         ValueError
-            If the extension does not take them, claims more than is stated, or states no length.
+            If the extension refuses them, claims more than is stated, or states no length.
         """
         made = self.extension.make(self.setting, dimension)
         name = self.extension.name
@@ -197,15 +191,7 @@ class Chosen:
         return made
 
     def sized(self, dimension: int | None) -> ExtensionReport:
-        """Return it as a mechanism of the package for so many entries.
-
-        For None without its length and its code: what a report costs is known before.
-
-        Raises
-        ------
-        ValueError
-            As :meth:`mechanism`.
-        """
+        """Return it as one of the mechanisms; for None entries without length and code."""
         made = None if dimension is None else self.mechanism(dimension)
         setting, length = self.setting, 1 if made is None else made.report_bytes
         price = self.extension.name, setting.epsilon, setting.delta
@@ -232,17 +218,16 @@ OPTION = "option."
 
 @dataclass(frozen=True)
 class ExtensionReport(UpdateMechanism):
-    """A mechanism that is not of this package, as one of the package's: for one number of entries.
+    """An extension as one of the package's mechanisms, for one number of entries.
 
-    What a proposal states is known before anything of the extension is loaded: what a report costs,
-    and how long it is. What stands in a report is the extension's own.
+    A proposal states cost and length, so both are known before anything of the extension is loaded.
 
     Parameters
     ----------
     name : str
         Of the extension.
     epsilon, delta : float
-        What a report costs.
+        Cost of a report.
     length : int
         Bytes of every report, without the health bit.
     options : mapping of str to float
@@ -285,12 +270,12 @@ class ExtensionReport(UpdateMechanism):
         return self.made
 
     def randomize(self, value: object, rng: RandomSource, dimension: int | None = None) -> bytes:
-        """Return a report of an update; the neutral one, if there is one, of what cannot be read.
+        """Return a report of an update; of an unreadable one the neutral report, if there is one.
 
         Parameters
         ----------
         value : ndarray of floats, shape (dimension,), or None
-            **Private**. The extension gets a copy that cannot be written to.
+            **Private**. The extension gets a read-only copy.
         rng : RandomSource
             Of one message.
         dimension : int, optional
@@ -299,7 +284,7 @@ class ExtensionReport(UpdateMechanism):
         Raises
         ------
         ReleaseError
-            If the extension was not loaded, or what comes back is not bytes of the stated length.
+            If the extension was not loaded, or returns anything but bytes of the stated length.
         """
         made, given = self._loaded(), None
         if value is not None:
@@ -326,13 +311,12 @@ class ExtensionReport(UpdateMechanism):
         return report
 
     def decode(self, data: bytes, dimension: int) -> Any:
-        """Return what a report says of the update, by the extension's code; unloaded, its bytes.
+        """Return the estimate of a report by the extension's code; unloaded, its bytes.
 
         Raises
         ------
         WireError
-            If it has another length, the extension cannot read it, or says what is no finite
-            update.
+            If it has another length, or the extension cannot read it or returns no finite update.
         """
         if len(data) != self.length:
             raise WireError("length", f"{len(data)} bytes, expected {self.length}")
@@ -359,7 +343,7 @@ class ExtensionReport(UpdateMechanism):
 
     @classmethod
     def named(cls, name: str, given: Mapping[str, object]) -> ExtensionReport:
-        """Return what a proposal states of the extension of this name.
+        """Return the report that a proposal states for the extension of this name.
 
         Raises
         ------

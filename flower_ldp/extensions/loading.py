@@ -1,20 +1,16 @@
-"""An extension that the owner has allowed: read, judged by its digest, and loaded from memory.
+"""Loading of an extension that the owner allows: read, checked by its digest, and run from memory.
 
-What is hashed is what is kept in memory, and what is kept is what is run. The list of files
-(``RECORD``) says which there are; its own hashes are not looked at. An installation has to be
-simple enough to be judged: one package or module in pure Python beside its metadata, installed from
-a wheel, without links, scripts, ``.pth`` files or files that the list does not name. It imports the
-standard library, numpy, this package, and its own modules relatively: nothing else is in the
-digest. Compiled files (``__pycache__``) are neither read nor run.
+The hashed bytes are kept in memory and are the bytes that run. ``RECORD`` lists the files; its own
+hashes are not used. An installation must be one package or module in pure Python beside its
+metadata, from a wheel, without links, scripts, ``.pth`` files or unlisted files. It imports the
+standard library, numpy, this package, and its own modules relatively: the digest covers nothing
+else. Compiled files (``__pycache__``) are neither read nor run.
 
-Nothing is imported by its name: the modules get names of their own, which no other module can have
-taken, and their source comes from memory. So neither a file that changes after it was hashed, nor
-a compiled file, nor another distribution of that name is run in the place of what was allowed. What
-is loaded once stays what it is as long as the process lives.
+The modules get private names, so neither a changed or compiled file nor another distribution of
+that name runs instead. A loaded extension stays as it is while the process lives.
 
-It runs in this process and with all of its rights. The digest is what the owner's trust rests on:
-nothing here confines the code. So the guarded node, which is beyond the reach of apps, loads none
-(:func:`never_load`).
+It runs in this process with all of its rights: the owner trusts the digest, and nothing here
+confines the code. The guarded node therefore loads none (:func:`never_load`).
 """
 
 from __future__ import annotations
@@ -96,12 +92,12 @@ def read_distribution(name: str, path: Sequence[str] | None = None) -> Distribut
     name : str
         Of the distribution.
     path : sequence of str, optional
-        Folders to look in; by default where this interpreter does (``sys.path``).
+        Folders to search; by default ``sys.path``.
 
     Raises
     ------
     ConfigError
-        If it is not there, is there twice, or is none that can be judged.
+        If it is missing, is there twice, or breaks the rules above.
     """
     try:
         information = _information(name, sys.path if path is None else path)
@@ -283,7 +279,7 @@ class Allowed:
     name : str
         Of the entry point, and of the mechanism.
     distribution, version, digest : str
-        What it must be read from, exactly.
+        Its exact source.
     """
 
     name: str
@@ -304,20 +300,20 @@ def never_load(why: str) -> None:
 
 
 def load_extension(allowed: Allowed, path: Sequence[str] | None = None) -> Extension:
-    """Return an extension that is allowed; nothing of another is imported.
+    """Return an allowed extension; nothing of another is imported.
 
     Parameters
     ----------
     allowed : Allowed
-        The owner's word.
+        The owner's entry.
     path : sequence of str, optional
-        Folders to look in, where it was not loaded before; by default ``sys.path``.
+        Folders to search if it was not loaded before; by default ``sys.path``.
 
     Raises
     ------
     ConfigError
-        If this process loads none, the distribution is not what is allowed, has no such entry
-        point, or fails when it is loaded.
+        If this process loads none, the distribution is another, has no such entry point, or fails
+        when it is loaded.
     """
     if _never:
         raise ConfigError(_never[0])
@@ -376,7 +372,7 @@ class Sources(MetaPathFinder, InspectLoader):
     top : str
         Its package or module.
     alias : str
-        What that is called here.
+        Its name here.
     """
 
     def __init__(self, found: Distribution, top: str, alias: str) -> None:
