@@ -17,6 +17,7 @@ from flower_ldp.errors import ConfigError, LdpError
 from flower_ldp.mechanisms import MagRR, SignDS
 from flower_ldp.strategies import FixedLength, FixedStep, Health, LearnedStep
 from tests.fixtures import parse_config
+from tests.unit.config.texts import HEAD, refusal, signds_text
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "signds.yaml"
 
@@ -39,23 +40,9 @@ encrypt:
     sign_dim_out: 0
 """
 
-HEAD = "encrypt:\n  encrypt_train_type: SIGNDS\n"
-
-
-def signds_text(*fields: str) -> str:
-    """Return a file whose signds section holds ``fields``, the first of them in line 4."""
-    return HEAD + "  signds:\n" + "".join(f"    {field}\n" for field in fields)
-
 
 def signds(*fields: str) -> SignDSConfig:
     return parse_config(signds_text(*fields)).encrypt.signds
-
-
-def refusal(text: str) -> str:
-    """Return the text of the error that ``text`` must cause."""
-    with pytest.raises(ConfigError) as caught:
-        parse_config(text, source="site.yaml")
-    return str(caught.value)
 
 
 # What loads.
@@ -146,11 +133,11 @@ INTERVALS: list[tuple[str, str, list[float], list[float]]] = [
     ("sign_eps", "(0, 100]", [TINY, 100], [0, -1, math.nextafter(100, 101), 101]),
     ("sign_thr_ratio", "[0.5, 1]", [0.5, 1], [math.nextafter(0.5, 0), math.nextafter(1, 2), 0]),
     ("sign_global_lr", "(0, inf)", [TINY, HUGE], [0, -0.1]),
-    ("sign_dim_out", "[0, 50]", [0, 50], [-1, 51]),
+    ("sign_dim_out", "[0, 50]", [0, 50], [-1, 51, 1.5, 1.0]),
     ("sign_mag_eps", "(0, 100]", [TINY, 100], [0, -1, math.nextafter(100, 101)]),
     ("sign_mag_initial", "[1e-30, 1e+30]", [1e-30, 1e30], [0, 9.9e-31, 1.1e30]),
     ("sign_mag_significance", "[0, inf)", [0, HUGE], [-TINY, -1]),
-    ("sign_mag_regrow_after", "[0, inf)", [0, 10**9], [-1]),
+    ("sign_mag_regrow_after", "[0, inf)", [0, 10**9], [-1, 1.5, 1.0]),
     ("sign_min_participation", "[0, 1]", [0, 1], [-TINY, math.nextafter(1, 2)]),
 ]
 INTEGERS = {"sign_dim_out", "sign_mag_regrow_after", "rounds"}
@@ -210,12 +197,6 @@ def test_a_number_left_empty_is_refused(name: str) -> None:
     message = refusal(signds_text(f"{name}:"))
     assert message.startswith(f"site.yaml, line 4: encrypt.signds.{name} must be a")
     assert message.endswith("got nothing")
-
-
-@pytest.mark.parametrize("name", ["sign_dim_out", "sign_mag_regrow_after"])
-@pytest.mark.parametrize("value", ["1.5", "1.0"])
-def test_fractions_are_no_integers(name: str, value: str) -> None:
-    assert "must be an integer in" in refusal(signds_text(f"{name}: {value}"))
 
 
 def test_an_exponent_without_a_point_is_text_and_the_error_says_so() -> None:

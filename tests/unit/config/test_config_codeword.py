@@ -76,11 +76,6 @@ def test_errors_name_the_field(change: tuple[str, str], words: str) -> None:
         parse_config(TEXT.replace(*change))
 
 
-def test_the_section_must_be_there() -> None:
-    with pytest.raises(ConfigError, match=r"encrypt\.codeword is missing"):
-        parse_config("encrypt: {encrypt_train_type: CODEWORD}")
-
-
 def test_config_check_says_bits_and_efficiency() -> None:
     facts = flower_ldp("config", "check", SAMPLE, "--json").json
     plan = Codeword(8.0).plan(60_000)

@@ -43,11 +43,6 @@ def test_what_the_mechanism_does_not_allow_is_an_error_with_its_line(
         parse_config(PUBLISHED.replace(old, new))
 
 
-def test_the_section_must_be_there() -> None:
-    with pytest.raises(ConfigError, match=r"line 1: encrypt.dp_encrypt is missing"):
-        parse_config("encrypt: {encrypt_train_type: DP_ENCRYPT}")
-
-
 def test_beside_signds_the_published_intervals_hold() -> None:
     text = PUBLISHED.replace("DP_ENCRYPT", "SIGNDS").replace("50.0", "5000.0")
     section = parse_config(text).encrypt.dp_encrypt

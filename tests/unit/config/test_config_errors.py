@@ -8,25 +8,12 @@ import pytest
 
 from flower_ldp.config import load_config
 from flower_ldp.errors import ConfigError
-from tests.fixtures import parse_config
+from tests.unit.config.texts import HEAD, refusal, signds_text
 
-HEAD = "encrypt:\n  encrypt_train_type: SIGNDS\n"
 KINDS = (
     "kind must be 'momentum' or 'fixed_length' or 'agreed_length' or 'adam' or 'yogi' or 'adagrad'"
 )
 OPTIMIZER = "encrypt.signds.sign_server_optimizer"
-
-
-def signds_text(*fields: str) -> str:
-    """Return a file whose signds section holds ``fields``, the first of them in line 4."""
-    return HEAD + "  signds:\n" + "".join(f"    {field}\n" for field in fields)
-
-
-def refusal(text: str) -> str:
-    """Return the text of the error that ``text`` must cause."""
-    with pytest.raises(ConfigError) as caught:
-        parse_config(text, source="site.yaml")
-    return str(caught.value)
 
 
 OPTIMIZERS = [
@@ -97,6 +84,8 @@ SHAPES = [
     ("encrypt", 1, "the file must be a section of fields, got encrypt"),
     ("12\n", 1, "the file must be a section of fields, got 12"),
     ("{}\n", 1, "encrypt is missing"),
+    ("encrypt: {encrypt_train_type: CODEWORD}", 1, "encrypt.codeword is missing"),
+    ("encrypt: {encrypt_train_type: DP_ENCRYPT}", 1, "encrypt.dp_encrypt is missing"),
     ("\n\nencrypt:\n", 3, "encrypt must be a section of fields, got nothing"),
     ("encrypt: [SIGNDS]\n", 1, "encrypt must be a section of fields, got [SIGNDS]"),
     ("\nencrypt:\n  signds: {}\n", 2, "encrypt.encrypt_train_type is missing"),
@@ -131,6 +120,7 @@ SHAPES = [
     ("encrypt:\n  - [\n", 3, "not valid YAML: expected the node content, but found"),
     ("encrypt:\n\tsignds: 1\n", 2, "not valid YAML: found character '\\t'"),
     ("a: 1\n---\nb: 1\n", 2, "not valid YAML: but found another document"),
+    (HEAD + "1: 2\n", 3, "1 is not a known field"),
     ("? [a, b]\n: c\n", 1, "not valid YAML: found unhashable key"),
     ("\nencrypt: !!python/object:os.system {}\n", 2, "not valid YAML: could not determine"),
 ]
@@ -162,10 +152,6 @@ def test_whatever_the_parser_raises_is_a_config_error(text: str) -> None:
 
 def test_an_alias_to_itself_is_refused() -> None:
     assert "encrypt.x is not a known field" in refusal("encrypt: &a\n  x: *a\n")
-
-
-def test_keys_that_are_no_text_are_refused() -> None:
-    assert "line 3: 1 is not a known field" in refusal(HEAD + "1: 2\n")
 
 
 def test_all_errors_are_told_in_the_order_of_lines() -> None:

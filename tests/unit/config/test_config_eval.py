@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.config import load_config
-from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import BoundedMean, Laplace, NoProtectionWarning
 from flower_ldp.strategies import FixedStep, LaplaceEvalStrategy, SignDSStrategy
 from tests.fixtures import parse_config
+from tests.unit.config.texts import refusal
 
 SAMPLE = Path(__file__).parents[3] / "configs" / "laplace_eval.yaml"
 
@@ -31,12 +31,6 @@ def evaluation(*fields: str) -> str:
     """Return a file whose laplace_eval section holds ``fields``, the first in line 5."""
     head = "encrypt:\n  encrypt_train_type: SIGNDS\n  privacy_eval_type: LAPLACE\n"
     return head + "  laplace_eval:\n" + "".join(f"    {field}\n" for field in fields)
-
-
-def refusal(text: str) -> str:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(text, source="site.yaml")
-    return str(caught.value)
 
 
 def test_the_published_file_loads_states_its_true_epsilon_and_is_warned_of() -> None:
