@@ -25,30 +25,26 @@ def text(kind: str, part: str) -> str:
     return f"encrypt:\n  encrypt_train_type: {kind}\n  {SECTIONS[kind]}{part}}}\n"
 
 
+PARTS = [
+    (
+        "trainable: [head.*, '*lora*'], subspace: {dimension: 2000, seed: 3}",
+        ("head.*", "*lora*"),
+        Subspace(2_000, 3),
+    ),
+    ("trainable: head.*, subspace: {dimension: 9}", ("head.*",), Subspace(9)),
+    ("", None, None),
+    ("trainable: null, subspace: null", None, None),
+]
+
+
 @EVERY
-def test_a_part_is_what_a_strategy_takes(kind: str) -> None:
-    part = "trainable: [head.*, '*lora*'], subspace: {dimension: 2000, seed: 3}"
+@pytest.mark.parametrize(("part", "trainable", "subspace"), PARTS)
+def test_a_part_is_what_a_strategy_takes(
+    kind: str, part: str, trainable: tuple[str, ...] | None, subspace: Subspace | None
+) -> None:
     section = parse_config(text(kind, part)).encrypt.training()
     assert section is not None
-    assert section.trainable == ("head.*", "*lora*")
-    assert section.public_subspace() == Subspace(2_000, 3)
-
-
-@EVERY
-def test_a_single_pattern_is_text_and_the_seed_may_be_left_out(kind: str) -> None:
-    section = parse_config(text(kind, "trainable: head.*, subspace: {dimension: 9}"))
-    chosen = section.encrypt.training()
-    assert chosen is not None
-    assert chosen.trainable == ("head.*",)
-    assert chosen.public_subspace() == Subspace(9)
-
-
-@EVERY
-@pytest.mark.parametrize("part", ["", "trainable: null, subspace: null"])
-def test_without_them_all_of_the_model_is_trained(kind: str, part: str) -> None:
-    section = parse_config(text(kind, part)).encrypt.training()
-    assert section is not None
-    assert (section.trainable, section.public_subspace()) == (None, None)
+    assert (section.trainable, section.public_subspace()) == (trainable, subspace)
 
 
 @EVERY
