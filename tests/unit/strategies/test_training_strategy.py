@@ -117,6 +117,13 @@ def test_a_round_of_any_mechanism_is_asked_for_added_up_and_paid_for() -> None:
     assert clients[nodes[2]][Unit.CLIENT].epsilon == 2.0
 
 
+def test_aggregating_another_round_than_was_asked_for_is_an_error() -> None:
+    strategy = StepsStrategy(Steps(2.0))
+    ask(strategy)
+    with pytest.raises(RuntimeError, match="round 2 was not configured"):
+        strategy.aggregate_train(2, [])
+
+
 def test_a_refusal_with_the_constant_sentence_counts_under_its_code_and_costs_nothing() -> None:
     strategy = StepsStrategy(Steps(2.0), fraction_train=0.5)
     first, second, *_ = ask(strategy)
