@@ -1,10 +1,10 @@
 """The guard: a SuperNode's connection that lets only the gate's answers out.
 
-The guard collects what the SuperNode wants to send, gives its content to the gate, and sends the
-gate's answer instead, built from the server's message. The run time is sent as zero. Each message
-gets one answer: replies to no open message are dropped, and an unanswered message gets the gate's
-answer for a failed app, with a report of the same form; with a fixed moment, also while the app
-still runs.
+Nothing that the app produced is sent. The guard collects what the SuperNode wants to send, gives
+its content to the gate, and sends the gate's answer instead, built from the server's message.
+The run time is zero. Each message gets one answer: replies to no open message are dropped, and an
+unanswered message gets the gate's answer for a failed app, with a report of the same form. With a
+fixed moment it leaves also while the app still runs; a later reply is then to no open message.
 
 Where the gate privatizes here, the app gets the message without the gate's records, under another
 identity.
