@@ -1,16 +1,11 @@
-"""Clusters of examples by their features: k-means in steps that a federation can take.
+"""k-means clusters of examples by their features, in steps that clients can share.
 
-Each step is a sum over examples (:func:`cluster_sums`), so clients send sums and the server
-adds them up (:func:`moved`). Label privacy covers none of this, since no label is read; but
-the sums are computed from features, which label privacy does not protect. Where features
-must stay on the client, take centers from public data.
+Clients send sums (:func:`cluster_sums`), and the server adds them up (:func:`moved`). No label is
+read, but the sums show features, which label privacy does not protect. Where features must stay on
+the client, take centers from public data.
 
-Features as points between which distances are told: finite, in doubles, about their middle.
-
-A square distance is found as :math:`|x|^2 + |y|^2 - 2 x y`. In single precision, or far from the
-origin (years, coordinates, pixels of 0 to 255 with small differences), what is subtracted is all
-that there is, and the nearest are any. So points are moved to their middle and divided by their
-largest entry first: neither changes which distances are smaller.
+Distances are found as :math:`|x|^2 + |y|^2 - 2 x y`, which loses small differences far from the
+origin. Points are therefore first centred and scaled, in doubles.
 """
 
 from collections.abc import Iterator
@@ -63,6 +58,7 @@ def cluster_sums(
     Returns
     -------
     tuple of ndarrays, shapes (n_clusters, d) and (n_clusters,)
+        Of float64 and int64.
     """
     points = _matrix("features", features, np.float32)
     middles = _matrix("centers", centers, np.float32)
@@ -88,19 +84,18 @@ def moved(centers: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Floats:
 def nearest_examples(features: ArrayLike, count: int) -> NDArray[np.int32]:
     """Return for each example the numbers of the others that are nearest to it.
 
-    All pairs are compared: 60,000 examples of 200 features take a minute and a half. Where
-    features begin, and their unit, make no difference, as long as differences are told in doubles.
+    All pairs are compared: 60,000 examples of 200 features take a minute and a half.
 
     Parameters
     ----------
     features : array_like of float, shape (n, d)
     count : int
-        How many others, in [1, n).
+        In [1, n).
 
     Returns
     -------
     ndarray of int32, shape (n, count)
-        In no order. An example is not its own neighbour.
+        In no order, without the example itself.
 
     Raises
     ------
@@ -120,7 +115,6 @@ def nearest_examples(features: ArrayLike, count: int) -> NDArray[np.int32]:
 
 
 def _matrix(name: str, values: ArrayLike, kind: type[np.floating[Any]]) -> NDArray[Any]:
-    """Return values as a matrix of finite floats; raise ValueError if they are none."""
     with np.errstate(over="ignore"):  # what becomes infinite is refused
         found = np.asarray(values, dtype=kind)
     if found.ndim != 2 or not np.isfinite(found).all():
@@ -131,7 +125,7 @@ def _matrix(name: str, values: ArrayLike, kind: type[np.floating[Any]]) -> NDArr
 def _distances(
     points: NDArray[np.float64], others: NDArray[np.float64], size: int
 ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    """Yield, for blocks of points, half of the square distances to all others, up to a constant."""
+    """Yield blocks of points, and half of their square distances up to a constant per point."""
     squares = np.einsum("ij,ij->i", others, others) / 2
     for start in range(0, len(points), size):
         block = slice(start, min(start + size, len(points)))
@@ -142,12 +136,12 @@ def _distances(
 def centred(
     points: NDArray[np.float64], *others: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], ...]:
-    """Return points, and others with them, moved and scaled alike.
+    """Return points, and others with them, centred and scaled alike.
 
     Parameters
     ----------
     points : ndarray of float64, shape (m, d), m at least 1
-        Their medians become 0: means would be far off with one point that is.
+        Their medians become 0: a mean would follow one outlier.
     *others : ndarrays of float64, shapes (n, d)
 
     Returns

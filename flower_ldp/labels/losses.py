@@ -1,18 +1,11 @@
 r"""Losses for training on randomized labels: torch functions without state.
 
-Three ways, which differ in what they take a report for:
+- :func:`plain_loss` takes the report for the label, and is biased towards the uniform.
+- :func:`forward_loss` is :math:`-\log \sum_y p(y | x) P(\mathrm{report} | y)` (Patrini et al. 2017,
+  Theorem 2). Its minimizer over all p is the true :math:`P(y | x)`, at any epsilon.
+- :func:`soft_target_loss` takes posteriors as targets (:func:`flower_ldp.labels.posterior`).
 
-===========================  ================================================================
-:func:`plain_loss`           the label, which must be one and no set; biased towards the uniform
-:func:`forward_loss`         what the mechanism made of the label that the model predicts:
-                             :math:`-\log \sum_y p(y | x) P(\mathrm{report} | y)` (Patrini et al.
-                             2017, Theorem 2). Its minimizer over all p is the true
-                             :math:`P(y | x)`, whatever the epsilon
-:func:`soft_target_loss`     evidence: targets are posteriors
-                             (:func:`flower_ldp.labels.posterior`)
-===========================  ================================================================
-
-All of it is post-processing of reports that are already paid for.
+All are post-processing of reports that are already paid for.
 """
 
 import torch
@@ -27,6 +20,7 @@ def plain_loss(logits: Tensor, reports: Tensor) -> Tensor:
     ----------
     logits : Tensor of float, shape (n, k)
     reports : Tensor of int64, shape (n,)
+        Labels, not sets of labels.
     """
     return functional.cross_entropy(logits, reports)
 
@@ -38,8 +32,8 @@ def forward_loss(logits: Tensor, likelihood: Tensor) -> Tensor:
     ----------
     logits : Tensor of float, shape (n, k)
     likelihood : Tensor of float, shape (n, k)
-        P(report | label y) in column y, from the mechanism's ``likelihood``. A row may be
-        multiplied by any positive number: that adds a constant to the loss.
+        P(report | label y) in column y, from the mechanism's ``likelihood``. A positive factor of a
+        row only adds a constant to the loss.
 
     Raises
     ------
@@ -56,9 +50,8 @@ def soft_target_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
     Parameters
     ----------
-    logits : Tensor of float, shape (n, k)
-    targets : Tensor of float, shape (n, k)
-        Rows add up to 1.
+    logits, targets : Tensor of float, shape (n, k)
+        Rows of the targets add up to 1.
 
     Raises
     ------

@@ -1,44 +1,32 @@
-r"""Priors of labels, found from randomized labels alone, and the posteriors that they give.
+r"""Priors of labels, found from randomized labels, and the posteriors that they give.
 
-Examples are grouped by public facts, say by the cluster that their features fall in. Each
-group has an unknown distribution p of labels. The reports' likelihood
+**By groups** that public facts form, such as clusters of the features. The likelihood of a group's
+reports
 
 .. math:: \prod_i \sum_y p(y) P(\mathrm{report}_i | y)
 
-is concave in log-likelihood over p, and expectation-maximization climbs to its maximum:
-each step replaces p by the mean of the posteriors
-:math:`P(y | \mathrm{report}_i) \propto p(y) P(\mathrm{report}_i | y)`.
+is log-concave over its distribution p of labels. Expectation-maximization climbs to the maximum:
+each step replaces p by the mean of the posteriors :math:`P(y | \mathrm{report}_i) \propto p(y)
+P(\mathrm{report}_i | y)`.
 
-Nothing here reads a true label, so nothing here costs privacy: reports that are paid for may
-be processed in any way. That includes sending counts of them (:func:`group_counts`) to a
-server, which adds them up over clients and finds the priors for all
-(:func:`priors_from_counts`).
-
-Priors of labels from the reports of each example's neighbours, over and over.
-
-Examples whose features are near each other mostly have the same label. So the prior of a label is
-the mean of its neighbours' posteriors, and their posteriors are their reports' likelihood times
-their own priors:
+**By neighbours**: examples with near features mostly have the same label, so a prior is the mean of
+the neighbours' posteriors:
 
 .. math:: q_i \leftarrow \frac{1}{m} \sum_{j \in N(i)} P(\cdot \mid \mathrm{report}_j, q_j)
 
-With one group for all this is a step of expectation-maximization. Here each example has a group of
-its own, and what a report says goes one neighbour further with every step: an example hears of many
-more reports than it has neighbours, by way of examples that are like it.
+With every step a report reaches one neighbour further.
 
-Nothing here reads a true label, so nothing here costs privacy. Features are read as they are, and
-all in one place: label privacy does not protect them.
+Both read reports that are paid for and no true label, so they cost no further epsilon, and clients
+may send counts of reports to a server. Features are not protected.
 
-Priors from the true labels, by a trusted party: **central** label privacy, not local.
+**From the true labels** (:class:`CentralHistograms`), by a trusted party that sees the labels of
+all clients: **central** label privacy, not local. It is for comparison with published figures of
+RRWithPrior, and for one owner whose own labels fill all histograms.
 
-RRWithPrior is often run with priors from noisy histograms of the true labels of each cluster.
-Who makes them sees the labels of all clients, so this is for comparison with published
-figures, and for one data owner whose own labels fill all histograms.
-
-**Theorem.** Two label sets are neighbours if one label differs. All histograms together then
-change by 1 in two entries, by 2 in L1, so adding discrete Laplace noise of rate epsilon / 2
-to every entry is epsilon-DP per label. Which cluster an example falls in is public. A
-label that is randomized later with such a prior costs both epsilons.
+**Theorem.** Two label sets are neighbours if one label differs. All histograms together then change
+by 1 in two entries, by 2 in L1, so adding discrete Laplace noise of rate epsilon / 2 to every entry
+is epsilon-DP per label. The groups are public. A label that is randomized later with such a prior
+costs both epsilons.
 """
 
 from dataclasses import dataclass
@@ -66,7 +54,7 @@ def group_counts(
     Parameters
     ----------
     reports, groups : array_like of integers, shape (n,)
-        In [0, categories) and [0, n_groups). Reports are labels: sets of them have
+        In [0, categories) and [0, n_groups). Reports are labels; for sets of labels use
         :func:`priors_from_likelihoods`.
 
     Returns
@@ -90,15 +78,13 @@ def priors_from_counts(
     Parameters
     ----------
     counts : array_like of integers, shape (n_groups, k)
-        How many reports of each group name each category.
+        Of :func:`group_counts`, or added up over clients.
     transition : array_like of float, shape (k, k)
         P(report j | label i) in row i and column j.
     steps : int
-        Of expectation-maximization, from the uniform distribution; at least 1. Fewer steps
-        stay closer to it.
+        Of expectation-maximization, from the uniform distribution; at least 1.
     smoothing : float
-        Imagined examples per group, distributed as the labels of all groups together; at
-        least 0.
+        Imagined examples per group, distributed as all labels together; at least 0.
 
     Returns
     -------
@@ -126,7 +112,6 @@ def priors_from_counts(
 def _climb(
     counts: NDArray[np.int64], law: Floats, overall: Floats, steps: int, smoothing: float
 ) -> Floats:
-    """Return the last of ``steps`` estimates of expectation-maximization."""
     priors = np.full(counts.shape, 1.0 / counts.shape[1])
     for _ in range(steps):
         explained = priors @ law
@@ -143,8 +128,8 @@ def priors_from_likelihoods(
 ) -> Floats:
     """Return the likeliest distribution of labels of each group, from reports of any mechanisms.
 
-    The same as :func:`priors_from_counts` where all reports have one law; for reports whose
-    laws differ, as those of RRWithPrior with a prior for each.
+    For reports of several laws, as those of RRWithPrior with a prior for each; with one law the
+    same as :func:`priors_from_counts`.
 
     Parameters
     ----------
@@ -154,7 +139,6 @@ def priors_from_likelihoods(
     groups : array_like of integers, shape (n,)
         In [0, n_groups).
     n_groups : int
-        At least 1.
     steps : int
         Of expectation-maximization, from the uniform distribution; at least 1.
 
@@ -194,13 +178,13 @@ def posterior(likelihood: ArrayLike, prior: ArrayLike) -> Floats:
     likelihood : array_like of float, shape (n, k)
         P(report | label y) in column y, from the mechanism's ``likelihood``.
     prior : array_like of float, shape (k,) or (n, k)
-        Of the labels, known before the reports; rows need not add up to 1.
+        Known before the reports; rows need not add up to 1.
 
     Returns
     -------
     ndarray of float64, shape (n, k)
-        Rows add up to 1. A report that is impossible under its prior gets the posterior
-        under a uniform one.
+        Rows add up to 1. A report that its prior makes impossible gets the posterior under a
+        uniform one.
 
     Raises
     ------
@@ -223,13 +207,11 @@ def priors_from_neighbours(
     Parameters
     ----------
     likelihood : array_like of float, shape (n, k)
-        P(report | label y) in column y, from the mechanisms' ``likelihood``. A row may be
-        multiplied by any positive number; a row of ones is an example without a report.
+        As for :func:`priors_from_likelihoods`.
     neighbours : array_like of integers, shape (n, m)
         Numbers of other examples, in [0, n): :func:`~flower_ldp.labels.nearest_examples`.
     steps : int
-        At least 1. After one, a prior holds the reports of the neighbours alone; more steps bring
-        in those of examples further away, and make the priors surer.
+        At least 1. More steps use reports further away and make priors surer.
 
     Returns
     -------
@@ -270,7 +252,6 @@ def _mean_of_neighbours(rows: Floats, near: NDArray[np.integer]) -> Floats:
 
 
 def _likelihood(values: ArrayLike) -> Floats:
-    """Return a likelihood as a matrix; raise ValueError if it is none."""
     seen = np.asarray(values, np.float64)
     if seen.ndim != 2:
         raise ValueError(f"likelihood must be a matrix, got shape {seen.shape}")
@@ -288,7 +269,7 @@ class CentralHistograms(Checked):
     epsilon : float
         Per label, of all histograms together; in [1e-6, 60].
     n_groups, categories : int
-        How many groups and labels there are, each at least 1.
+        At least 1.
     """
 
     epsilon: Annotated[float, Bounded("[1e-6, 60]")]
@@ -297,7 +278,7 @@ class CentralHistograms(Checked):
 
     @property
     def noise(self) -> DiscreteLaplace:
-        """The noise of each entry."""
+        """Return the noise of each entry."""
         return DiscreteLaplace(as_fraction(self.epsilon) / 2)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
@@ -317,7 +298,7 @@ class CentralHistograms(Checked):
         Raises
         ------
         ValueError
-            If one is not: whoever holds all labels is trusted, and has to put them right.
+            If one is not.
         """
         known = check_labels("labels", labels, self.categories)
         counts = group_counts(known, groups, self.n_groups, self.categories)

@@ -1,11 +1,8 @@
-"""What is randomized of a label set, and with which mechanism: all of it, or it by parts.
+"""Mechanisms for the parts of a label set, and the labels that they randomize.
 
-Multi-stage training (LP-2ST, Ghazi et al. 2021, Algorithm 4) splits the examples into
-disjoint parts. A model trained on the reports of the parts before gives the priors for the
-next. Each label is in one part and is randomized once, so one label costs the largest of
-the parts' epsilons and not their sum (parallel composition).
-
-Randomized labels, with all that is known of how they were drawn.
+Multi-stage training (LP-2ST, Ghazi et al. 2021, Algorithm 4) splits the examples into disjoint
+parts. A model trained on the parts before gives the next one's priors. Each label is randomized
+once, so it costs the largest of the parts' epsilons (parallel composition).
 """
 
 from __future__ import annotations
@@ -26,15 +23,15 @@ STAGES_NAME = "label_stages"
 
 @dataclass(frozen=True)
 class LabelStages:
-    """Mechanisms for disjoint parts of a label set; the place of an example decides.
+    """Mechanisms for disjoint parts of a label set, chosen by an example's place.
 
     Parameters
     ----------
     mechanisms : tuple of LabelMechanism
-        KaryResponse, RRWithPrior or another: one for each stage, all on the same categories.
+        One for each stage, at label level, all on the same categories.
     shares : tuple of int
-        One for each stage: of every ``sum(shares)`` successive examples, so many are in it.
-        Examples must lie in an order that does not depend on their labels.
+        Examples in each stage, of every ``sum(shares)`` successive ones; each in [1, 1000]. The
+        order of the examples must not depend on their labels.
 
     Examples
     --------
@@ -67,17 +64,11 @@ class LabelStages:
 
     @property
     def categories(self) -> int:
-        """How many labels there are."""
+        """Return the number of labels."""
         return self.mechanisms[0].categories
 
     def mechanism(self, stage: int) -> LabelMechanism:
-        """Return what randomizes a stage.
-
-        Raises
-        ------
-        ValueError
-            If there is no such stage.
-        """
+        """Return a stage's mechanism, or raise ValueError if there is no such stage."""
         if not 0 <= stage < len(self.mechanisms):
             raise ValueError(f"stage must be in [0, {len(self.mechanisms)}), got {stage}")
         return self.mechanisms[stage]
@@ -96,7 +87,7 @@ class LabelStages:
         return np.flatnonzero((start <= place) & (place < start + self.shares[stage]))
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return what all stages together cost each label."""
+        """Return the cost of all stages together per label."""
         if len(self.mechanisms) == 1:
             return self.mechanisms[0].events()
         epsilon = max(mechanism.epsilon for mechanism in self.mechanisms)
@@ -111,21 +102,20 @@ class LabelStages:
 
 @dataclass(frozen=True, eq=False)
 class RandomizedLabels:
-    """Labels that may be used in any way, for ever: they are paid for.
+    """Randomized labels. Any use is post-processing and costs no further epsilon.
 
     Parameters
     ----------
     reports : ndarray of int64, shape (n,)
-        Randomized labels; of SubsetSelection sets of labels, as numbers with a bit for each.
+        Labels; of SubsetSelection sets of labels, one bit for each.
     members : ndarray of int64, shape (n,)
-        Which examples of the label set they are about.
+        Their examples' numbers in the label set.
     mechanism : LabelMechanism
-        What made them.
     prior : ndarray of float32, shape (categories,) or (n, categories), or None
         The prior that was used when they were drawn.
     account : str
-        The ledger's name for the data that paid. Empty for labels that were drawn without a
-        ledger, and that nobody has paid for: such are for benchmarks on public data.
+        The ledger account that paid. Empty for labels drawn without a ledger: nobody paid for
+        these, which are for benchmarks on public data.
     """
 
     reports: NDArray[np.int64]
