@@ -1,7 +1,7 @@
 """The guarded SuperNode: the site's gate in a process that the app does not run in.
 
-Nothing of Flower is imported here: the command sets its environment before that, and says at once
-where a guarded node cannot run at all. What runs inside the sandbox starts in milliseconds.
+Nothing of Flower is imported here: the command sets its environment first, and programs in the
+sandbox start in milliseconds.
 """
 
 import os
@@ -23,15 +23,15 @@ class NoLinux(RuntimeError):  # noqa: N818  # a state of the machine
 
 
 def check_here() -> None:
-    """Say at once where a guarded node cannot run.
+    """Check that a guarded node can run here.
 
     Raises
     ------
     NoLinux
-        On another system. Whose process calls the node is read from Linux's tables of sockets,
-        and the sandbox is made of its namespaces; elsewhere neither would be noticed to be missing.
+        On another system: the callers' users come from Linux's tables of sockets, and the sandbox
+        from its namespaces.
     FlowerChanged
-        If the installed Flower is older or newer than those that were read.
+        If the installed Flower is not in :data:`KNOWN_VERSIONS`.
     """
     if sys.platform != "linux":
         raise NoLinux(
@@ -49,6 +49,6 @@ def check_here() -> None:
 
 
 def stop(reason: str, said: str = "not started", status: int = 2) -> NoReturn:
-    """End at once: Flower's server thread, if it runs already, would keep the process alive."""
+    """End the process at once; Flower's server thread would otherwise keep it alive."""
     print(f"{PROGRAM}: {said}: {reason}", file=sys.stderr, flush=True)
     os._exit(status)

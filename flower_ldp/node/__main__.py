@@ -1,4 +1,4 @@
-"""``python -m flower_ldp.node``: the same as the command ``flower-ldp-supernode``."""
+"""The command ``flower-ldp-supernode``, as ``python -m flower_ldp.node``."""
 
 from flower_ldp.node.command import main
 

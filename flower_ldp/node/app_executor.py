@@ -1,9 +1,7 @@
-"""All that this package knows of Flower's app executor: how it starts an app's process.
+"""The command ``flower-ldp-superexec``: Flower's app executor, with the token out of sight.
 
-Flower's own puts the task's token on the app's command line, where every user of the machine can
-read it. Here the app reads the token from its standard input, and asks its node who privatizes
-(:mod:`flower_ldp.node.app_process`). ``flower-ldp-superexec`` is Flower's ``flower-superexec``
-with that change and with a Flower folder for each app. ``sandbox.command`` starts each app in a
+Flower puts the task's token on the app's command line, where every user of the machine can read it.
+Here the app reads it from its standard input. ``sandbox.command`` also starts each app in a
 sandbox.
 """
 
@@ -40,15 +38,14 @@ class AppExecutor(SubprocessExecutor):
 
     Parameters
     ----------
-    start : callable
-        Starts a command with a descriptor as its standard input.
+    start : Starter
     ended : callable
-        Is called when the executor ends.
+        Called when the executor ends.
     stays : float, optional
-        Seconds for which an app may run on after the next one was started: a node handles one
-        message at a time, so its own is answered. By default for ever.
+        Seconds that an app may run after the next one started. Its message is answered by then: a
+        node handles one at a time.
     longest : float, optional
-        Seconds for which an app may run at all.
+        Seconds that an app may run at all.
     """
 
     start: Starter
@@ -73,7 +70,7 @@ class AppExecutor(SubprocessExecutor):
         return LaunchResult.accepted()
 
     def reconcile(self) -> None:
-        """Take note of processes that have ended (none is left as a zombie); end old ones."""
+        """Reap processes that have ended, and kill those whose time is over."""
         for process, until in list(self._until.items()):
             if process.poll() is not None:
                 del self._until[process]
@@ -86,11 +83,11 @@ class AppExecutor(SubprocessExecutor):
 
 
 class FreshHomes:
-    """Starts each app with a Flower folder of its own, which is removed when the app has ended.
+    """Starts each app with a Flower folder of its own, removed when the app has ended.
 
-    Flower installs a bundle under ``FLWR_HOME``, in a folder that it names by eight digits of the
-    bundle's hash and takes as it is if it is there: another bundle, or what an app wrote into it.
-    Its commands are found first beside this process's interpreter, whose environment an owner pins.
+    Flower takes an installed bundle's folder as it is, named by eight digits of the hash, whatever
+    bundle or app wrote it. Commands are found first beside this process's interpreter, whose
+    environment an owner pins.
     """
 
     def __init__(self) -> None:
@@ -120,7 +117,7 @@ class FreshHomes:
 
 
 def command_of(spec: ExecutionSpec) -> list[str]:
-    """Return the command of an app: Flower's own behind this package's, without the token.
+    """Return the command of an app, without the token.
 
     ``-P``: no module is found in the folder that this process was started in.
     """
@@ -134,7 +131,7 @@ def command_of(spec: ExecutionSpec) -> list[str]:
 
 
 def in_memory(content: bytes) -> BinaryIO:
-    """Return a file without a name, at its beginning; its user can open its descriptor again."""
+    """Return a file without a name, whose descriptor can be opened again."""
     file = os.fdopen(os.memfd_create("flower-ldp"), "w+b")
     file.write(content)
     file.seek(0)
@@ -174,7 +171,7 @@ def run_executor(address: str, secret: bytes) -> None:
 
 
 def main() -> None:
-    """Run ``flower-ldp-superexec``: Flower's executor, with fresh folders and no token in sight."""
+    """Run the command."""
     homes = FreshHomes()
     use(AppExecutor(homes, homes.close))
     flower_superexec()

@@ -1,8 +1,7 @@
-"""The process of one app: Flower's ``flwr-clientapp``, which asks its node first who privatizes.
+"""The process of one app: Flower's ``flwr-clientapp``, which first asks its node who privatizes.
 
-One app, with ``LdpMod`` among its mods, runs under any node. Where the guarded node privatizes, the
-app's own gate steps aside. The node says so at its runtime API, where this process then gets its
-task: whoever answers there chooses the app as well. Without that answer the gate stays.
+If the node says that it privatizes, the app's own ``LdpMod`` steps aside; without that answer it
+stays. The answer comes from the runtime API, which also chooses the app.
 """
 
 import argparse
@@ -25,8 +24,8 @@ def says_that_it_privatizes(words: Sequence[str]) -> bool:
     Parameters
     ----------
     words : sequence of str
-        Of the command ``flwr-clientapp``. Where the node is comes from these alone: unlike most
-        clients, this one reads no proxy from the environment.
+        Arguments of ``flwr-clientapp``. They alone name the node: no proxy is read from the
+        environment.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--runtime-api-address", required=True)

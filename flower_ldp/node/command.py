@@ -1,9 +1,7 @@
 """The commands ``flower-ldp-supernode`` and ``flower-ldp-superexec``.
 
-The first is Flower's SuperNode behind the site's gate. It takes all options of
-``flower-supernode``, and those of :func:`site_parser`; :mod:`flower_ldp.node.startup` has the
-start. The second is Flower's executor with the changes of :mod:`flower_ldp.node.app_executor`.
-Both fail at once where no guarded node can run.
+The first is Flower's SuperNode behind the site's gate, with all options of ``flower-supernode`` and
+those of :func:`site_parser`. The second is in :mod:`flower_ldp.node.app_executor`.
 """
 
 import argparse
@@ -111,7 +109,7 @@ def _number(text: str, least: int) -> int:
 
 
 def main() -> None:
-    """Run the command with the arguments in ``sys.argv``."""
+    """Run ``flower-ldp-supernode``."""
     # Flower reads this when it is imported, and the app's process inherits it.
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     parser = site_parser()
@@ -128,7 +126,7 @@ def main() -> None:
 
 
 def run_superexec() -> None:
-    """Run the command ``flower-ldp-superexec``."""
+    """Run ``flower-ldp-superexec``."""
     _check_here("flower-ldp-superexec")
     from flower_ldp.node.app_executor import main as run
 

@@ -1,16 +1,10 @@
-"""All that the guarded node knows of Flower's internals, and a check that they are still so.
+"""The Flower internals that the guarded node uses, and a check that they are unchanged.
 
-A SuperNode has one connection to the SuperLink. Flower opens it in one place, as a context
-manager that yields eight things (:class:`Channel`), and the SuperNode's loop uses nothing
-else to reach the SuperLink. :func:`run_supernode` starts Flower's own SuperNode with that
-connection wrapped.
+Flower opens a SuperNode's connection to the SuperLink in one place, as a context manager that
+yields a :class:`Channel`. Nothing else reaches the SuperLink, so the guard wraps this connection.
+The runtime API has many ways out, and the SuperNode's errors bypass it.
 
-Nothing else reaches the SuperLink, and a refused message need not be handed over: this is why the
-guard is here. Flower's runtime API has many ways out, more in each release, and errors of the
-SuperNode bypass it. A proxy outside would need the node's key and would follow the wire format.
-
-If a name, a parameter or the version is not what this module was written for, the node does
-not start: an unknown Flower might have a second way out.
+The node does not start with another Flower, which might have a second way out.
 """
 
 import argparse
@@ -61,8 +55,8 @@ _PARAMETERS = {
 class Channel(NamedTuple):
     """The SuperNode's connection to the SuperLink, in the order in which Flower unpacks it.
 
-    Trees are Flower's ``ObjectTree``; a message travels as its metadata (``send``) and a
-    tree of objects (``push_object``), one for each record and array.
+    A message travels as its metadata (``send``) and an ``ObjectTree`` of objects (``push_object``),
+    one for each record and array.
     """
 
     node_id: int
@@ -81,7 +75,7 @@ Opened = Callable[[Message, Callable[[], bool]], None]
 
 
 class Setup(NamedTuple):
-    """What wraps a node's connection, and the node's configuration as the app sees it."""
+    """The wrapper of a node's connection, and the node's configuration as the app sees it."""
 
     guard: Callable[[Channel, Opened], Channel]
     app_config: NodeConfig
@@ -90,15 +84,8 @@ class Setup(NamedTuple):
 def run_supernode(prepare: Callable[[NodeConfig], Setup]) -> None:
     """Run Flower's SuperNode, with the arguments in ``sys.argv``, behind a guard.
 
-    Parameters
-    ----------
-    prepare : callable
-        Is given the node's configuration when it is known, before anything is connected.
-
-    Raises
-    ------
-    FlowerChanged
-        If the installed Flower is not one that this module knows.
+    ``prepare`` gets the node's configuration before anything is connected. Raises FlowerChanged if
+    the installed Flower is unknown.
     """
     check_flower()
     start = _command.start_client_internal
@@ -140,7 +127,7 @@ def flower_arguments() -> argparse.Namespace:
 
 
 def given_config(arguments: argparse.Namespace) -> NodeConfig:
-    """Return the node's configuration that a command line states, as Flower reads it."""
+    """Return the command line's node configuration, as Flower reads it."""
     text = arguments.node_config
     config: NodeConfig = _command.parse_config_args([text] if text else text)
     return config
@@ -153,13 +140,7 @@ def wrap_runtime_api(layer: Callable[[Any], Any]) -> None:
 
 
 def use_own_executor(program: list[str]) -> None:
-    """Have the SuperNode start this program where it would start Flower's app executor.
-
-    Parameters
-    ----------
-    program : list of str
-        A command that takes the options of ``flower-superexec``.
-    """
+    """Have the SuperNode start a program in place of ``flower-superexec``, with its options."""
 
     class Popen(subprocess.Popen[bytes]):
         def __init__(self, command: list[str]) -> None:
@@ -194,7 +175,7 @@ def check_flower() -> None:
 
 
 def checked_channel(found: Any) -> Channel:
-    """Return what Flower's connection yielded as a Channel, or raise FlowerChanged."""
+    """Return Flower's connection as a Channel, or raise FlowerChanged."""
     if not isinstance(found, tuple) or len(found) != len(Channel._fields):
         raise FlowerChanged(f"the SuperNode's connection yields {found!r}")
     channel = Channel(*found)
@@ -216,13 +197,7 @@ def pull_contents(channel: Channel, run_id: int, tree: Any) -> dict[str, bytes]:
 
 
 def unpack(tree: Any, contents: dict[str, bytes]) -> Message:
-    """Build a message from its objects.
-
-    Raises
-    ------
-    Exception
-        Of any kind, if they are no message.
-    """
+    """Build a message from its objects, or raise an exception of any kind."""
     message = inflate_object_from_contents(tree.object_id, dict(contents))
     if not isinstance(message, Message):
         raise TypeError(f"expected a message, got {type(message).__name__}")
@@ -232,7 +207,7 @@ def unpack(tree: Any, contents: dict[str, bytes]) -> Message:
 
 
 def pack(message: Message) -> tuple[Any, dict[str, bytes]]:
-    """Return a message's tree and its objects; its identity becomes that of its contents."""
+    """Return a message's tree and objects; its identity becomes that of its contents."""
     message.metadata.__dict__["_message_id"] = message.object_id
     with inflatable.no_object_id_recompute():
         objects = inflatable.get_all_nested_objects(message).items()
@@ -240,7 +215,7 @@ def pack(message: Message) -> tuple[Any, dict[str, bytes]]:
 
 
 def under_identity(message: Message, other: Message) -> Message:
-    """Return a message as it is announced, without content, under another one's metadata."""
+    """Return a copy of a message under another one's metadata."""
     found = copy(message)
     found.__dict__["_metadata"] = other.metadata
     return found
@@ -256,13 +231,8 @@ def transmit(channel: Channel, message: Message) -> None:
 
 
 def check_config(content: bytes, run: Any) -> None:
-    """Raise what Flower raises of a bundle's settings, or of what a run sets in their place.
+    """Raise any exception that Flower raises of a bundle's settings or a run's overrides.
 
-    Flower reads them in the SuperNode's loop, where nothing catches it: the node would end.
-
-    Raises
-    ------
-    Exception
-        Of any kind.
+    In the SuperNode's loop nothing would catch it, and the node would end.
     """
     vars(worker)[_CONFIG](content, run)

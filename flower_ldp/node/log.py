@@ -1,8 +1,8 @@
-"""The node's own log, in which an app, or the server, can have words: names, types, errors.
+"""Makes the node's log safe against texts of an app or the server: names, types, errors.
 
-Flower writes them down as they come. Here no record can look like two, steer a terminal or be
-longer than a page, and what Flower writes is bounded, so that calls of an app's cannot fill the
-disk with the ledger on it. This package's own records are never dropped.
+No record can look like two, steer a terminal or be longer than a page. What Flower writes is
+bounded, so that an app's calls cannot fill the disk with the ledger on it. This package's own
+records are never dropped.
 """
 
 import logging
@@ -23,12 +23,12 @@ _HOUR = 3600.0
 
 
 class Allowance(logging.Filter):
-    """A number of bytes that may be written, which grows back with time.
+    """Bytes that may be written; used ones come back with time.
 
     Parameters
     ----------
     largest : int
-        What there is at first, and at most; it grows back within an hour.
+        Bytes at first, at most, and per hour.
     clock : callable
         Returns seconds.
     """
@@ -53,12 +53,12 @@ class Allowance(logging.Filter):
             return True
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Take what a record will have; return whether it may be written."""
+        """Take a record's length; return whether it may be written."""
         return self.take(64 + len(str(record.msg)) + len(record.exc_text or ""))
 
 
 def plain(text: str) -> str:
-    """Return a text as it may stand in a log: further lines begin with spaces, and it ends."""
+    """Escape and shorten a text for the log; further lines are indented."""
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]}... ({len(text)} characters)"
     written = _STEERING.sub(lambda one: one[0].encode("unicode_escape").decode(), text)
@@ -66,13 +66,7 @@ def plain(text: str) -> str:
 
 
 def keep_plain(allowance: Allowance) -> None:
-    """Make every record of this process plain, and bound what Flower writes.
-
-    Parameters
-    ----------
-    allowance : Allowance
-        For what Flower writes.
-    """
+    """Make every record of this process plain, and bound what Flower writes."""
     make = logging.getLogRecordFactory()
 
     def make_plain(*args: object, **more: object) -> logging.LogRecord:

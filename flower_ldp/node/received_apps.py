@@ -1,12 +1,10 @@
-"""The bundles that the node receives, hashed here: what the SuperLink says of them holds for none.
+"""The bundles that the node receives, under digests of their bytes.
 
-Flower asks for a run and its bundle once, believes the hash, name and version that the SuperLink
-states, keeps bundles by the stated hash, and goes on with the state of whatever run is said to be
-of the same series. So the run and its bundle are fetched here, once, before the run's first message
-is judged. Flower then gets these very bytes under their own digest, whatever it asks for, and the
-run under the identity that was asked for. A listed app's bundle is read as well: it goes by the
-name that is in it, and its run gets a series of its own. Of each bundle Flower reads the settings
-here as it will in its loop, where an error would end the node.
+Flower believes the hash, name and version that the SuperLink states, and continues the state of any
+run said to be of the same series. So each run and its bundle are fetched here once, before the
+run's first message is judged. Flower gets these bytes under their own digest, and the run under the
+identity asked for. A listed app goes by the name in its bundle, and its run gets a series of its
+own. The settings are read here first: in Flower's loop an error would end the node.
 """
 
 import logging
@@ -33,17 +31,17 @@ _SERIES = 8
 
 @dataclass(frozen=True)
 class ReceivedApp:
-    """What a run brought.
+    """The app of a run.
 
     Parameters
     ----------
     digest : str
         Of the bytes that came.
     fault : str
-        Why no app can be made of the bytes and of what the run says, or why those of a listed app
-        are no sound bundle; else empty.
+        Why no app can be made of them and the run's configuration, or why a listed app's are no
+        sound bundle; else empty.
     overrides : mapping
-        What the run says in the place of the bundle's defaults.
+        The run's values in place of the bundle's defaults.
     listed : bool
         Whether the owner listed the digest when the run came: then it has no state from elsewhere.
     """
@@ -55,13 +53,7 @@ class ReceivedApp:
 
 
 class ReceivedApps:
-    """The apps of a node's runs.
-
-    Parameters
-    ----------
-    is_listed : callable
-        Whether the owner lists a digest.
-    """
+    """The apps of a node's runs; ``is_listed`` says whether the owner lists a digest."""
 
     def __init__(self, is_listed: Callable[[str], bool]) -> None:
         self._is_listed = is_listed
@@ -69,7 +61,7 @@ class ReceivedApps:
         self._apps: dict[int, ReceivedApp] = {}
 
     def around(self, inner: Channel) -> Channel:
-        """Return a connection on which each run is fetched before its message is handed on."""
+        """Return a connection that fetches each run before its message is handed on."""
         fetched = lru_cache(_KEPT)(partial(self._fetch, inner))
 
         def receive() -> tuple[Message, Any] | None:
@@ -90,12 +82,12 @@ class ReceivedApps:
         )
 
     def of(self, run_id: int) -> ReceivedApp | None:
-        """Return what a run brought; None if it could not be fetched."""
+        """Return a run's app; None if it could not be fetched."""
         with self._lock:
             return self._apps.get(run_id)
 
     def _fetch(self, inner: Channel, run_id: int) -> tuple[Any, Any]:
-        """Return a run and its bundle, and note what they are."""
+        """Return a run and its bundle, and keep the app."""
         # Flower keeps a run under the identity that stands in it, in another run's place too.
         run = replace(inner.get_run(run_id), run_id=run_id)
         app, run, fab = self._judged(run, inner.get_fab(run.fab_hash, run_id))
@@ -108,7 +100,7 @@ class ReceivedApps:
         return run, fab
 
     def _judged(self, run: Any, fab: Any) -> tuple[ReceivedApp, Any, Any]:
-        """Take the bytes for what they are; keep nothing that is only said of them."""
+        """Replace all that is only said of a bundle by what its bytes show."""
         digest = digest_of(fab.content)
         plain = digest.rpartition(":")[2]
         if plain != run.fab_hash:

@@ -1,20 +1,18 @@
-"""What the SuperNode's loop waits for: a whole reply to the open message, or the end of the wait.
+"""Bounds the SuperNode's wait for a reply.
 
-Flower's loop takes a reply when the app has announced it, and then waits for ever for each of its
-objects; it also waits for ever for an app that ended before it took its message. So an app that is
-killed at the wrong moment would stop the node. Here the loop sees a reply when all its objects are
-there. It goes on to the next message without one when
+Flower's loop waits for ever for each object of an announced reply, or for an app that ended before
+it took its message. Here it sees a reply when all its objects are there, and goes on without one
+when
 
-* the gate has answered: the policy sets a fixed moment, and that has come;
-* the app's task is over: it said so, or Flower has heard nothing of it for a minute;
-* a reply was announced, and no object of it came for :data:`SILENCE` seconds.
+* the gate has answered at the policy's fixed moment;
+* the app's task is over: it said so, or was silent for a minute;
+* no object of an announced reply came for :data:`SILENCE` seconds.
 
-What the app sent by then is dropped and its task is ended, so that Flower takes no call of it any
-more. The guard answers for it when the loop asks for the next message.
+The app's data so far is dropped, and its task is ended, so Flower takes no further call of
+it. The guard answers for it when the loop asks for the next message.
 
-Flower takes a tree of objects in one by one. If it drops what is below an object between two of
-them, as an app can have it do, the tree is left without its lower part: it is never freed, and to
-drop it ends the node. So here a tree is taken in as one.
+Trees of objects are registered under the store's lock. An app could otherwise have Flower drop part
+of a tree half-way, which is then never freed, and ends the node when dropped.
 """
 
 import logging
@@ -35,7 +33,7 @@ _FINISHED, _FAILED = "finished", "failed"
 
 @dataclass
 class _Wait:
-    """The open message, and what has come of its reply."""
+    """The open message, and the state of its reply."""
 
     run_id: int
     message_id: str
@@ -48,14 +46,14 @@ class _Wait:
 
 
 class WaitingState:
-    """A node's state, as the SuperNode's loop is to see it; the runtime API has the state itself.
+    """The node's state as the SuperNode's loop sees it; the runtime API has the state itself.
 
     Parameters
     ----------
     factory : NodeStateFactory
         Flower's.
     fetch : str
-        The name of the method by which the loop asks its state for replies.
+        The state's method by which the loop asks for replies.
     """
 
     def __init__(self, factory: Any, fetch: str) -> None:
@@ -67,18 +65,12 @@ class WaitingState:
         self._wait: _Wait | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the loop does not wait by: the state's own."""
         return getattr(self._state, name)
 
     def opened(self, message: Message, is_open: Callable[[], bool]) -> None:
-        """Take note of the message that the loop is about to get.
+        """Note the message that the loop is about to get.
 
-        Parameters
-        ----------
-        message : Message
-            As the loop sees it.
-        is_open : callable
-            Whether no answer to it has left.
+        ``is_open`` says whether no answer to it has left.
         """
         if self._wait is not None:  # its app may not have confirmed it: then it is kept till now
             self._store.delete(self._wait.message_id)
@@ -92,9 +84,9 @@ class WaitingState:
         return task
 
     def replies(self, *, is_reply: bool) -> Iterable[Message]:
-        """Return the whole reply; nothing if there is none yet; or what ends the loop's wait.
+        """Return the whole reply, an empty list to wait on, or an empty iterator to end the wait.
 
-        The loop waits while this is false. An iterator is true, and an empty one holds no reply.
+        The loop waits while the result is false, and an iterator is true.
         """
         wait = self._wait
         if wait is None:
@@ -152,7 +144,6 @@ class WaitingState:
         return not missing and all(self._store.get(name) for name in wait.names)
 
     def _end(self, wait: _Wait) -> None:
-        """End the app's task, and drop what there is of its message and reply."""
         if wait.task is not None:
             self._state.finish_task(wait.task, sub_status=_FAILED, details="not waited for")
         self._state.delete_sessions_in_run(wait.run_id)
@@ -164,7 +155,7 @@ class WaitingState:
 
 
 def _register_as_one(store: Any) -> None:
-    """Have Flower's store drop nothing while it takes a tree in."""
+    """Have Flower's store drop nothing while it registers a tree."""
     plain, lock = store.preregister, store.lock_store
 
     def preregister(run_id: int, object_tree: Any) -> list[str]:

@@ -1,11 +1,8 @@
-"""Reports in the ledger bear a mark of the node's, so that nobody else's are sent again.
+"""Adds a MAC to stored reports, so that a forged ledger row is never re-sent.
 
-A message that is delivered again is answered with the report that the ledger holds. Whoever can
-write to the ledger could put other bytes there. So the node seals each report with a code
-(HMAC-SHA256) over it and over what it answers, under a key in a file beside the ledger that the
-node's user alone can read, and sends no stored report without the right one.
-
-An app under the node's own user can read the key: see :mod:`flower_ldp.node.sandbox`.
+The code (HMAC-SHA256) is over the report and the request that it answers. The key is a file beside
+the ledger that only the node's user can read. An app under that user can read it too: see
+:mod:`flower_ldp.node.sandbox`.
 """
 
 import hmac
@@ -31,21 +28,21 @@ KEY_SUFFIX = "-mark-key"
 
 
 class MacAuthorizer(OwnerAuthorizer):
-    """The owner's authorizer; the stored reports bear the node's mark."""
+    """The owner's authorizer, with the node's MAC on stored reports."""
 
     def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
-        """Charge a release; a stored report is only given again with its mark.
+        """Charge a release; give a stored report again only with its MAC.
 
         Raises
         ------
         RefusalError
-            With ``REFUSED_LEDGER`` if the key cannot be used, before anything is charged, or if
-            a stored report bears no mark; else as the authorizer does.
+            With ``REFUSED_LEDGER`` if the key cannot be used (before any charge) or a stored report
+            has no valid MAC; else as the base class.
         """
         return _with_marks(super().authorize, request, context)
 
     def resume(self, request: ReleaseRequest, context: Context) -> Permit:
-        """Go on with a charge that has no report; what is kept bears the mark too."""
+        """Go on with a charge that has no report; a report kept then has the MAC too."""
         return _with_marks(super().resume, request, context)
 
 
@@ -68,17 +65,17 @@ def _with_marks(
 
 
 def marked(key: bytes, request: ReleaseRequest, report: bytes) -> bytes:
-    """Return a report with the mark of what it answers."""
+    """Return a report with its MAC in front."""
     return _MAGIC + _code(key, request, report) + report
 
 
 def unmarked(key: bytes, request: ReleaseRequest, sealed: bytes) -> bytes:
-    """Return the report of which :func:`marked` made this.
+    """Return the report that :func:`marked` sealed.
 
     Raises
     ------
     RefusalError
-        If it bears no mark, or that of another request or key.
+        If there is no MAC, or that of another request or key.
     """
     start = len(_MAGIC) + _CODE
     code, report = sealed[len(_MAGIC) : start], sealed[start:]
@@ -101,11 +98,5 @@ def _code(key: bytes, request: ReleaseRequest, report: bytes) -> bytes:
 
 
 def mark_key(ledger: Path) -> bytes:
-    """Return the key beside a ledger; make it if there is none.
-
-    Raises
-    ------
-    OSError
-        As :func:`~flower_ldp.clients.keys.own_key`.
-    """
+    """Return the key beside a ledger, made if missing; OSError as in ``own_key``."""
     return own_key(ledger.with_name(ledger.name + KEY_SUFFIX))

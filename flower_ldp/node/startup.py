@@ -1,4 +1,4 @@
-"""The start of a guarded node: its policy and ledger, its gate, who starts its apps, Flower's node.
+"""The start of a guarded node: policy, ledger, gate, app executor, Flower's node.
 
 It does not start without a policy and a ledger that can be used.
 """
@@ -59,7 +59,7 @@ _log = logging.getLogger("flower_ldp")
 
 
 class SitePolicy(NamedTuple):
-    """Where the site's policy and its ledger are."""
+    """The paths of the site's policy and ledger."""
 
     path: Path
     ledger: Path
@@ -67,26 +67,18 @@ class SitePolicy(NamedTuple):
 
 @dataclass(frozen=True)
 class Start:
-    """What the operator asked for.
-
-    Parameters
-    ----------
-    options : argparse.Namespace
-        Of the site.
-    arguments : argparse.Namespace
-        Flower's.
-    """
+    """The operator's choices: the site's options and Flower's arguments."""
 
     options: argparse.Namespace
     arguments: argparse.Namespace
 
     def apps(self) -> SandboxedApps | None:
-        """Return who starts the apps: None if another process does.
+        """Return the starter of sandboxed apps, or None if another process starts them.
 
         Raises
         ------
         SandboxMissing
-            If apps would run under this node's user, and the operator did not ask for that.
+            If apps would run under this node's user without ``--ldp-unsafe-app-user``.
         """
         options, arguments = self.options, self.arguments
         if not options.sandbox:
@@ -103,7 +95,7 @@ class Start:
         return SandboxedApps(options, arguments)
 
     def policy(self, node_config: NodeConfig) -> SitePolicy:
-        """Return where the site's policy is, once it and its ledger have been opened."""
+        """Open the site's policy and ledger, and return their paths."""
         policy = find_policy(node_config)
         if policy is None:
             raise ConfigError("no policy is named: give --ldp-policy FILE")
@@ -119,7 +111,7 @@ class Start:
         return SitePolicy(Path(os.path.abspath(str(named))), Path(policy.ledger))
 
     def hidden(self, policy: SitePolicy | None) -> dict[str, Path]:
-        """Return what no app may see, by names for people."""
+        """Return the files that no app may see, by names for people."""
         home = os.environ.get("FLWR_HOME") or Path.home() / ".flwr"
         found = {"the node's Flower folder": Path(home)}
         if policy is not None:
@@ -234,5 +226,5 @@ def named_gate(name: str) -> Mod:
 
 
 def _end(reason: str) -> NoReturn:
-    """End a node whose apps cannot be started any more: whoever supervises it starts it again."""
+    """End a node whose apps cannot be started any more, for its supervisor to restart."""
     stop(reason, "ended", 3)

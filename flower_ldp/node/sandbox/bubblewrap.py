@@ -1,10 +1,9 @@
-"""A sandbox in which commands can be started by bubblewrap, one sandbox for each command.
+"""Starts commands by bubblewrap, each in a sandbox of its own.
 
-A control group limits memory and processes of all commands together. A limit on a process's address
-space would not do: CUDA reserves far more than it uses. Both versions of the kernel's interface are
-known. Version 2 gives limits only to groups in a group that holds no process itself, so this node
-moves into a group of its own beside the apps'; that is allowed where the group is this node's alone
-(a systemd unit or scope with ``Delegate=yes``).
+A control group limits memory and processes of all commands together, since CUDA reserves far more
+address space than it uses. Version 2 of the kernel's interface limits only groups whose parent
+holds no process, so this node moves into a group beside the apps'. Its own group must then hold no
+other process (a systemd unit or scope with ``Delegate=yes``).
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _WITHOUT_GROUP = (
 
 
 class Account(NamedTuple):
-    """Who runs the apps: another user than the node's for the kernel too, if the node is root."""
+    """The user of the apps; another than the node's for the kernel too, if the node is root."""
 
     name: str
     uid: int
@@ -61,13 +60,7 @@ class Account(NamedTuple):
 
 
 def account_of(settings: Settings) -> Account:
-    """Return who runs the apps.
-
-    Raises
-    ------
-    SandboxMissing
-        If the operator names an account that cannot be used.
-    """
+    """Return the user of the apps; SandboxMissing if the operator's choice cannot be used."""
     if os.geteuid() != 0:
         if settings.user:
             raise SandboxMissing("--sandbox-user: only root can start apps as another user")
@@ -89,13 +82,11 @@ class Jail:
     Parameters
     ----------
     settings : Settings
-        The operator's.
     hidden : mapping of str to Path
-        What must not be in a sandbox, by a name for messages.
+        Files that no sandbox may show, by a name for messages.
     port : int
         Of the node's runtime API, on 127.0.0.1.
     group : Group
-        Limits memory and processes.
 
     Raises
     ------
@@ -131,13 +122,8 @@ class Jail:
     def start(self, command: list[str], **streams: Any) -> subprocess.Popen[bytes]:
         """Start a command in a sandbox of its own; it ends with this process's main thread.
 
-        Parameters
-        ----------
-        command : list of str
-            Found by the ``PATH`` of the sandbox.
-        **streams : int
-            ``stdin``, ``stdout`` and ``stderr`` of :class:`subprocess.Popen`; by default the input
-            is empty.
+        It is found by the ``PATH`` of the sandbox. ``streams`` are those of
+        :class:`subprocess.Popen`; by default the input is empty.
         """
         self._meter.begin()
         streams.setdefault("stdin", subprocess.DEVNULL)
@@ -157,7 +143,7 @@ class Jail:
 
 
 def _listening(place: Path) -> socket.socket:
-    """Return a socket that listens at a place, whose path may be longer than one of a socket."""
+    """Return a socket that listens at a path of any length."""
     server = socket.socket(socket.AF_UNIX)
     descriptor = os.open(place.parent, os.O_PATH)
     try:
@@ -185,7 +171,7 @@ def _small_files(folder: Path, account: Account) -> dict[str, Path]:
 
 
 def _environment() -> dict[str, str]:
-    """Return the variables of an app: none of this node's but a few that hold no secret."""
+    """Return an app's variables: none of this node's but a few without secrets."""
     own = {
         "PATH": os.pathsep.join((os.path.dirname(sys.executable), "/usr/bin", "/bin")),
         "PYTHONPATH": str(PACKAGE.parent),
@@ -204,19 +190,9 @@ def arguments(
 ) -> list[str]:
     """Return bubblewrap's arguments, without the filter's descriptor and the command.
 
-    Parameters
-    ----------
-    view : View
-        What of this machine is in the sandbox.
-    files : mapping of str to Path
-        Small files that are made for it and the socket to the node, by their path in it.
-    env : mapping of str to str
-        All of its variables.
-    as_root : bool
-        Whether bubblewrap is run by root: then the first program inside becomes another user;
-        otherwise the sandbox is a user namespace.
-    memory : int
-        Bytes of each of its folders in memory.
+    ``files`` are small files and the node's socket, by their path in the sandbox. If root runs
+    bubblewrap, the first program inside becomes another user; otherwise the sandbox is a user
+    namespace. ``memory`` bounds each folder in memory, in bytes.
     """
     found = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
     found += ["--unshare-cgroup-try", "--hostname", "sandbox", "--cap-drop", "ALL"]
@@ -247,13 +223,7 @@ def arguments(
 
 
 def find_bubblewrap() -> str:
-    """Return the path of a bubblewrap that knows the options used here.
-
-    Raises
-    ------
-    SandboxMissing
-        If there is none.
-    """
+    """Return the path of a bubblewrap of ``FIRST_VERSION`` or later, or raise SandboxMissing."""
     path = shutil.which("bwrap")
     needed = ".".join(map(str, FIRST_VERSION))
     if path is None:
@@ -268,18 +238,12 @@ def find_bubblewrap() -> str:
 
 @dataclass(frozen=True)
 class Group:
-    """A control group for apps.
-
-    Parameters
-    ----------
-    folders : tuple of Path
-        One for both limits (version 2), or one for each (version 1).
-    """
+    """A control group: one folder for both limits (version 2), or one for each (version 1)."""
 
     folders: tuple[Path, ...] = ()
 
     def limits(self) -> dict[str, str]:
-        """Return what the kernel says the limits are, by the name of its file."""
+        """Return the kernel's limits, by the name of their file."""
         names = ("memory.max", "memory.limit_in_bytes", "pids.max")
         files = [folder / name for folder in self.folders for name in names]
         return {file.name: file.read_text().strip() for file in files if file.exists()}
@@ -292,16 +256,7 @@ class Group:
 
 
 def make_group(memory: int, processes: int, process: Path = Path("/proc/self")) -> Group:
-    """Make a group under this node's own, with limits.
-
-    Parameters
-    ----------
-    memory : int
-        Bytes.
-    processes : int
-        Processes and threads.
-    process : Path
-        Where the kernel describes this process.
+    """Make a group under this node's own, limited in bytes and in processes with their threads.
 
     Raises
     ------
@@ -371,7 +326,7 @@ def _with_controllers(own: Path) -> Path:
 
 
 def _fresh(parent: Path, prefix: str) -> Path:
-    """Make a folder, and remove those that ended nodes have left, not those of others that run."""
+    """Make a folder, and remove those that ended nodes have left."""
     for old in parent.glob(f"{prefix}[0-9]*"):
         if not Path("/proc", old.name.removeprefix(prefix)).exists():
             with contextlib.suppress(OSError):  # its apps have not ended yet

@@ -1,18 +1,15 @@
-"""What ``flower-ldp-supernode`` does for ``--sandbox`` and ``--check``, before Flower's command.
+"""The node's part of ``--sandbox`` and ``--check``, and the app executor that it starts.
 
-The sandbox is tried before an app is: the probe runs in it, and what it found is judged.
-
-Then the app executor is started, a process of its own outside the sandbox::
+First :mod:`~flower_ldp.node.sandbox.escape_test` runs in a sandbox, and its findings are judged.
+Then the executor runs outside, as a process of its own::
 
     python -m flower_ldp.node.sandbox.command NODE  < orders
 
-It starts each app in a sandbox of its own: an app finds nothing of the one before it, and knows no
-token but its own. The node's orders (where it is, the secret by which it knows its executor) come
-on the standard input, so that no command line has them.
+It starts each app in a sandbox of its own, so an app finds nothing of the one before and knows only
+its own token. The orders hold a secret, and stand on no command line.
 
-What an app prints comes through a pipe: a log that an app could write to directly it could also
-read, empty, or fill with lines that look like the node's. Each line begins with a mark, and
-characters that steer a terminal are written out.
+An app prints through a pipe: a log opened for it could be read, emptied or filled with lines like
+the node's. Each line is marked, and characters that steer a terminal are escaped.
 """
 
 import argparse
@@ -84,17 +81,7 @@ SAME_USER = (
 class SandboxedApps:
     """The apps of one node, in sandboxes.
 
-    Parameters
-    ----------
-    options : argparse.Namespace
-        The site's options, those of the sandbox among them.
-    arguments : argparse.Namespace
-        Flower's.
-
-    Raises
-    ------
-    SandboxMissing
-        If the two contradict each other.
+    Raises SandboxMissing if the site's options and Flower's contradict each other.
     """
 
     def __init__(self, options: argparse.Namespace, arguments: argparse.Namespace) -> None:
@@ -104,7 +91,7 @@ class SandboxedApps:
         _check_arguments(options, arguments)
 
     def flower_options(self) -> list[str]:
-        """Return options for Flower's command: the executor is ours, and has to know a secret."""
+        """Return Flower's options for an external executor and its secret."""
         descriptor = os.memfd_create("superexec-secret")  # this process alone can open it
         os.write(descriptor, self._secret)
         file = f"/proc/self/fd/{descriptor}"
@@ -131,12 +118,8 @@ class SandboxedApps:
     def start(self, hidden: Mapping[str, Path], ended: Callable[[str], NoReturn]) -> None:
         """Check the sandbox, then start the executor; ``ended`` is called when that ends.
 
-        The executor ends when the thread that called this does.
-
-        Raises
-        ------
-        SandboxMissing
-            If a part is missing or a way out is open.
+        The executor ends when the calling thread does. Raises SandboxMissing if a part is missing
+        or a way out is open.
         """
         group = self._make_group()
         atexit.register(group.remove)
@@ -159,7 +142,6 @@ class SandboxedApps:
         threading.Thread(target=watch, daemon=True).start()
 
     def _make_group(self) -> Group:
-        """Return a control group for the apps, one without limits if the operator wants none."""
         if not self._settings.control_group:
             return Group()
         return make_group(self._settings.memory, self._settings.processes)
@@ -184,23 +166,10 @@ def _check_arguments(options: argparse.Namespace, arguments: argparse.Namespace)
 def run_check(
     settings: Settings, hidden: Mapping[str, Path], group: Group, *, every_file: bool
 ) -> list[Finding]:
-    """Try every way out of a sandbox; return what was found.
+    """Try every way out of a sandbox; return the findings.
 
-    Parameters
-    ----------
-    settings : Settings
-        The operator's.
-    hidden : mapping of str to Path
-        What must not be in it.
-    group : Group
-        Limits memory and processes.
-    every_file : bool
-        Whether to look at every file in it, which takes seconds.
-
-    Raises
-    ------
-    SandboxMissing
-        If a part is missing on this machine, or no command can be started in the sandbox.
+    ``every_file`` looks at every file in it, which takes seconds. Raises SandboxMissing if a part
+    is missing on this machine, or no command can be started in the sandbox.
     """
     with (
         socket.create_server(("127.0.0.1", 0)) as node,
@@ -250,7 +219,7 @@ def _probe(jail: Jail, attempts: Attempts) -> list[Finding]:
 
 
 def _group(settings: Settings, group: Group) -> Iterator[Finding]:
-    """Judge the control group, which is seen from outside alone."""
+    """Judge the control group, which is visible only from outside."""
     limits = group.limits()
     memory = limits.get("memory.max", limits.get("memory.limit_in_bytes", "max"))
     page = resource.getpagesize()
@@ -269,7 +238,7 @@ def _answer(server: socket.socket) -> None:
 
 
 def _own_addresses() -> list[str]:
-    """Return this machine's addresses: its own, and the one by which it reaches others."""
+    """Return loopback, and the address by which this machine reaches others."""
     found = ["127.0.0.1"]
     with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as one:
         one.connect(("192.0.2.1", 9))  # sends nothing
@@ -302,7 +271,7 @@ def main() -> None:
 
 
 def harmless(line: bytes) -> bytes:
-    """Return a line as it is written to the log: marked, without colours and control characters."""
+    """Return a line for the log: marked, without colours and control characters."""
     text = line.rstrip(b"\r\n").decode(errors="backslashreplace")
     return MARK + plain(_COLOURS.sub("", text)).encode() + b"\n"
 
@@ -310,10 +279,10 @@ def harmless(line: bytes) -> bytes:
 def copy_output(
     source: IO[bytes], target: IO[bytes], of_all: Allowance, largest: int = LARGEST
 ) -> threading.Thread:
-    """Copy an app's output to a log until it ends, in a thread of its own; return that.
+    """Copy an app's output to a log until it ends, in a thread, which is returned.
 
-    What is beyond ``largest`` bytes, or what all apps together may write, is read, so that the
-    app does not wait, and dropped.
+    Output beyond ``largest`` bytes, or beyond the allowance of all apps, is read and dropped, so
+    the app does not wait.
     """
 
     def copy() -> None:

@@ -1,8 +1,8 @@
-"""Tries every way out, from inside: prints what it found as JSON.
+"""Tries every way out of the sandbox, from inside, and prints the findings as JSON.
 
-    python -m flower_ldp.node.sandbox.escape_test  < what to try
+    python -m flower_ldp.node.sandbox.escape_test  < attempts
 
-Only the standard library. Outside a sandbox it finds the ways open, which is how it is tested.
+Only the standard library. Tests run it outside of a sandbox, where the ways are open.
 """
 
 import contextlib
@@ -43,30 +43,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Attempts:
-    """What to try.
+    """The ways out to try.
 
-    Parameters
-    ----------
-    port : int
-        From which the node is reached: the one way that must be open.
-    addresses : list of [str, int]
-        Where something outside listens.
-    abstract : str
-        Name of a socket outside that is in no file system.
-    hidden : dict of str to str
-        Files outside, by their name for people.
-    namespaces : dict of str to str
-        Those outside, as ``/proc/self/ns`` names them.
-    environment : list of str
-        Names of the variables that an app may have.
-    devices : list of str
-        Those that the operator named.
-    limits : dict of str to int
-        What each process may have at most.
-    calls : dict of str to int
-        Numbers of system calls that are not simply allowed.
-    socket : str
-        The one in the file system that may be there; every file is looked at if it is not "".
+    Only ``port``, which leads to the node, must be open. Something outside listens at ``addresses``
+    and at the ``abstract`` socket; ``hidden`` and ``namespaces`` are outside too. ``environment``,
+    ``devices``, ``limits`` and ``socket`` are all that an app may have of these. ``calls`` are not
+    simply allowed. Every file is looked at if ``socket`` is not "".
     """
 
     port: int
@@ -105,7 +87,7 @@ def judge(way: str, ways_in: list[str], otherwise: str = "none") -> Finding:
 
 
 def attempt(way: str, what: Callable[..., object], *arguments: object) -> Finding:
-    """Return a finding that is open if what is tried raises no error."""
+    """Return a finding that is open if the call raises no OSError."""
     try:
         what(*arguments)
     except OSError as error:
@@ -189,7 +171,6 @@ def _writable() -> Iterator[str]:
 
 
 def _special(top: str, *kinds: Callable[[int], bool]) -> Iterator[str]:
-    """Yield the files of some kinds beneath a folder."""
     for entry in entries(top, but=("/proc", "/sys")):
         with contextlib.suppress(OSError):
             mode = entry.stat(follow_symlinks=False).st_mode if speaks(entry) else 0
@@ -245,7 +226,7 @@ def _errno(number: int, *arguments: int) -> int:
 
 
 def _survives(way: str, what: Callable[[], bool]) -> Finding:
-    """Try in a child what the kernel may kill it for."""
+    """Try in a child, which the kernel may kill for it."""
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):

@@ -1,8 +1,8 @@
-"""What the operator chose; what of this machine an app is shown, and what must not be among it.
+"""The operator's settings, and the part of this machine's files that an app sees.
 
-The sandbox begins with an empty root. Put into it, read-only, are programs and libraries (``/usr``,
-the Python installation and this package), a few files of ``/etc`` that name libraries, and what the
-operator names. No home, no ``/run``, no ``/var``, no ``/srv``: what is not listed is not there.
+The sandbox begins with an empty root. Shown read-only are programs and libraries (``/usr``, the
+Python installation, this package), a few files of ``/etc`` that name libraries, and what the
+operator names. Everything else, such as ``/home``, ``/run`` and ``/var``, is not there.
 """
 
 from __future__ import annotations
@@ -37,27 +37,11 @@ class SandboxMissing(RuntimeError):  # noqa: N818  # a state of the machine
 
 @dataclass(frozen=True)
 class Settings:
-    """The operator's choices.
+    """The operator's options ``--sandbox-*``.
 
-    Parameters
-    ----------
-    data : sequence of str
-        Folders and files that apps may read.
-    device : sequence of str
-        Devices that apps may use, usually those of a GPU.
-    user : str
-        Account of the apps where the node is root; "" for the usual one.
-    memory : int
-        Bytes that all apps of this node may use together, files in ``/tmp`` included.
-    processes : int
-        Processes and threads of all apps together.
-    files : int
-        Open files of a process.
-    seconds : int
-        For which an app may run; 0 for as long as it likes.
-    control_group : bool
-        Whether memory and processes are limited by a control group. Without it memory is not
-        limited at all.
+    Memory is in bytes and, as processes with their threads, for all apps together, files in
+    ``/tmp`` included. ``files`` are open files of a process. ``user`` may be "" for the usual
+    account, ``seconds`` 0 for no limit. Without ``control_group`` memory is not limited at all.
     """
 
     data: Sequence[str] = ()
@@ -71,7 +55,7 @@ class Settings:
 
     @property
     def limits(self) -> dict[str, int]:
-        """What each process may have at most, by its name in the standard library."""
+        """Return each process's limits, by their name in the standard library."""
         limits = {"RLIMIT_NOFILE": self.files, "RLIMIT_NPROC": self.processes}
         return {"RLIMIT_CORE": LARGEST_DUMP, **limits}
 
@@ -83,16 +67,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class View:
-    """What an app sees.
+    """The files and devices that an app sees.
 
-    Parameters
-    ----------
-    shown : mapping of str to Path
-        By the path in the sandbox, what it is on this machine; read-only.
-    links : mapping of str to str
-        Links of the root folder, with what they say.
-    devices : tuple of Path
-        Devices, by the same path in the sandbox.
+    ``shown`` maps a path in the sandbox to this machine's, read-only; ``links`` are those of the
+    root folder, with their targets.
     """
 
     shown: Mapping[str, Path]
@@ -101,20 +79,12 @@ class View:
 
 
 def view_of(settings: Settings, hidden: Mapping[str, Path]) -> View:
-    """Return what an app is shown.
-
-    Parameters
-    ----------
-    settings : Settings
-        Names data and devices.
-    hidden : mapping of str to Path
-        What no app may see, by a name that an operator understands.
+    """Return the view of an app, with no ``hidden`` file in it.
 
     Raises
     ------
     SandboxMissing
-        If something that is to be shown is not there, is no such thing, or holds what must be
-        hidden.
+        If something to be shown is missing, of the wrong kind, or holds a hidden file.
     """
     links = {path: os.readlink(path) for path in _SYSTEM if os.path.islink(path)}
     shown = {path: Path(path) for path in _SYSTEM if path not in links and os.path.isdir(path)}
@@ -130,7 +100,6 @@ def view_of(settings: Settings, hidden: Mapping[str, Path]) -> View:
 
 
 def _python() -> list[Path]:
-    """Return where the interpreter, its packages and this package are."""
     folders = {Path(one) for one in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     if any(folder.parent == folder for folder in folders):
         raise SandboxMissing(f"Python is installed in {sorted(map(str, folders))}: not a folder")
@@ -138,7 +107,7 @@ def _python() -> list[Path]:
 
 
 def _of_devices() -> list[Path]:
-    """Return where the kernel describes processors and PCI devices: drivers' libraries read it."""
+    """Return folders on processors and PCI devices, which drivers' libraries read."""
     folders = [Path("/sys/bus/pci"), Path("/sys/devices/system")]
     return [one for one in (*folders, *Path("/sys/devices").glob("pci*")) if one.is_dir()]
 
@@ -157,7 +126,7 @@ def _outermost(shown: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def _data(path: Path, hidden: Mapping[str, Path]) -> Path:
-    """Return what a folder or file of data really is."""
+    """Return the real path of a folder or file of data, if it holds nothing hidden."""
     if str(path) in OWN or any(path.is_relative_to(one) for one in _NEVER_UNDER):
         raise SandboxMissing(f"--sandbox-data {path}: this place is the sandbox's own")
     try:
@@ -196,7 +165,7 @@ def _file(path: str | Path) -> tuple[int, int]:
 
 
 def mount_points() -> list[str]:
-    """Return the places where something is mounted."""
+    """Return the mount points that this process sees."""
     with open("/proc/self/mountinfo", encoding="utf-8") as file:
         # The kernel writes spaces and the like as octal numbers.
         return [_OCTAL.sub(lambda one: chr(int(one[1], 8)), line.split()[4]) for line in file]
@@ -228,7 +197,7 @@ def speaks(entry: os.DirEntry[str]) -> bool:
 
 
 def entries(top: str | Path, but: Collection[str] = ()) -> Iterator[os.DirEntry[str]]:
-    """Yield all that is beneath a folder, but for what is beneath some folders."""
+    """Yield all that is beneath a folder, without descending into those of ``but``."""
     waiting = [str(top)]
     while waiting:
         try:

@@ -1,10 +1,9 @@
-"""The first program in the sandbox: gives up what is left of its rights, then becomes the app.
+"""The first program in the sandbox: gives up its remaining rights, then becomes the app.
 
     python -m flower_ldp.node.sandbox.sandbox_init UID GID FILES PROCESSES PORT COMMAND ...
 
-A second process relays the sandbox's one port to the node's socket, as another relay does from that
-socket to the node, outside. Only the standard library, and nothing here is trusted to the app: when
-it runs, the first program is gone.
+A second process relays the sandbox's one port to the node's socket. Only the standard library.
+Nothing here is trusted to the app: when it runs, the first program is gone.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ _NO_CAPABILITIES = (0,) * 6
 
 
 def main() -> None:
-    """Do what the arguments say: a user and its group, limits, and a port of the sandbox."""
+    """Set user, group, limits and port from the arguments, and run the command."""
     uid, gid, files, processes, port = map(int, sys.argv[1:6])
     if os.geteuid() == 0:  # else this is the user already
         become(uid, gid)
@@ -107,17 +106,8 @@ def serve(
 ) -> None:
     """Relay each connection to an address, until the server is closed.
 
-    Parameters
-    ----------
-    server : socket
-        Listens.
-    to : Address
-        A socket in the file system, or a host and port; a connection is closed where it is not
-        reached.
-    at_once : int
-        Largest number of connections at a time.
-    meter : Meter, optional
-        Counts what comes from the server's side; without one there is no limit.
+    If ``to`` is not reached, the connection is closed. ``meter`` counts the bytes from the server's
+    side; by default there is no limit.
     """
     family = socket.AF_UNIX if isinstance(to, str) else socket.AF_INET
     free = threading.BoundedSemaphore(at_once)
@@ -143,7 +133,7 @@ def serve(
 
 
 def _copy(source: socket.socket, target: socket.socket, meter: Meter | None = None) -> None:
-    """Copy until the source ends; then end the target, but not what comes back from it."""
+    """Copy until the source ends; then end the target, but not the way back."""
     with contextlib.suppress(OSError):
         while data := source.recv(_CHUNK):
             if meter is not None and not meter.take(len(data)):

@@ -1,9 +1,8 @@
-"""Which system calls an app in the sandbox may make.
+"""The system calls that an app in the sandbox may make.
 
-Namespaces take the network, the files and the other processes away. This takes what no namespace
-covers (sockets of virtual machines, the keyring), what would let an app out of them (new
-namespaces, mounts), what reads other processes, and large parts of the kernel that apps do not
-need. libseccomp knows the numbers of the calls and writes the program for the kernel.
+Namespaces hide the network, the files and the other processes. This filter forbids what they do not
+cover (sockets of virtual machines, the keyring), ways out of them (new namespaces, mounts), reading
+other processes, and large parts of the kernel that apps do not need.
 
 =============================================  =============================================
 call                                           answer
@@ -78,7 +77,7 @@ Condition = tuple[int, int, int]
 
 
 def app_filter() -> bytes:
-    """Return the filter for an app's processes on this machine, as ``bwrap --seccomp`` reads it.
+    """Return the filter for this machine, as ``bwrap --seccomp`` reads it.
 
     Raises
     ------
@@ -106,12 +105,9 @@ def app_filter() -> bytes:
 
 
 def call_numbers(architecture: int | None = None) -> dict[str, int]:
-    """Return the numbers of ``FORBIDDEN``, ``JUDGED`` and ``clone3``, but of those not there.
+    """Return the numbers of ``FORBIDDEN``, ``JUDGED`` and ``clone3`` that the architecture has.
 
-    Parameters
-    ----------
-    architecture : int, optional
-        One of libseccomp's; by default this machine's.
+    ``architecture`` is one of libseccomp's, by default this machine's.
 
     Raises
     ------
@@ -132,7 +128,6 @@ def call_numbers(architecture: int | None = None) -> dict[str, int]:
 
 
 def _libseccomp() -> Any:
-    """Return the bindings of libseccomp; nothing but the sandbox needs them, nor an app's start."""
     try:
         import pyseccomp
     except (ImportError, RuntimeError) as error:  # the latter without the shared library
@@ -143,7 +138,7 @@ def _libseccomp() -> Any:
 def _permitted() -> Iterator[tuple[str, list[Condition]]]:
     """Yield calls with conditions on their arguments, under all of which they are permitted.
 
-    ``clone`` takes 64 bits of flags on 64-bit machines; all that ask for a namespace are low.
+    Of ``clone``'s 64 bits of flags, all that ask for a namespace are low.
     """
     yield "clone", [(0, _NAMESPACES, 0)]
     for mask, block in _all_but(_TIOCSTI, _TIOCLINUX, _TIOCSETD):
@@ -167,9 +162,8 @@ def _permitted() -> Iterator[tuple[str, list[Condition]]]:
 def _all_but(*values: int) -> set[tuple[int, int]]:
     """Return blocks, as mask and content, that hold every 32-bit number but these.
 
-    libseccomp compares an argument once in a rule, so that "none of these" is no rule. A number is
-    in a block if from some bit upwards it is one of the values with that bit turned, and so none
-    of them.
+    libseccomp compares an argument once in a rule, so "none of these" is no rule. From some bit
+    upwards, a block's numbers equal one of the values with that bit turned.
     """
     found = set()
     for bit in range(32):
