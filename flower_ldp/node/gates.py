@@ -10,7 +10,8 @@ Split learning, private training and its evaluation are answered by the app's ow
 site's ledger, and only under ``--ldp-gate reports``. Of split learning the app's reply leaves, in
 its message's form and no other; of the others the ledger's content. A round of private training and
 a count of right predictions have no proposal, since Flower's own strategies send a model and a
-configuration:
+configuration. Their answers are about single examples, and no reply shows how it was made. The
+owner's list therefore says which app may answer:
 
 ============  ================  ==================================================================
 message       listed release    answer
@@ -21,15 +22,16 @@ message       listed release    answer
 ============  ================  ==================================================================
 
 The names are those that Flower's strategies look for. An evaluation costs what the policy allows
-for it.
+for it: the server proposes no price, and what an app asks for is unknown before it runs.
 
 **Paid reports** (:class:`PaidReports`, ``--ldp-gate reports``): the app's own ``LdpMod`` draws the
 report, charges the site's ledger and seals it there. The SuperNode's process sends the ledger's
-bytes for this message and proposal, if they are a well-formed report. If the ledger holds none, it
-seals and sends a neutral report. **This trusts the app for the noise**: an app that can write to
-the ledger can seal a report of its own, of the form and length of an honest one: some hundred bytes
-of SignDS, but a byte for every weight of the Gaussian mechanism. The default, privatizing in the
-SuperNode's process, does not.
+bytes for this message and proposal, if they are a well-formed report. The ledger holds none
+if the app failed, died or did not charge: then a neutral report is sealed and sent. In place of
+malformed sealed bytes a neutral report is sent. **This trusts the app for the noise**: an app that
+can write to the ledger can seal a report of its own, of the form and length of an honest one: some
+hundred bytes of SignDS, but a byte for every weight of the Gaussian mechanism. The default,
+privatizing in the SuperNode's process, does not.
 
 **Where the node privatizes**, :class:`FormatChecked` checks its gate's answer once more.
 """
@@ -177,7 +179,10 @@ def _readable(node_config: _NodeConfig) -> Policy | None:
 
 
 def _unproposed(message: Message) -> str | None:
-    """Return the mechanism that may answer a message without a proposal, or None."""
+    """Return the mechanism that may answer a message without a proposal.
+
+    None if it has a proposal, not exactly one model, or another type.
+    """
     content = message.content
     if PROPOSAL_KEY in content or len(content.array_records) != 1:
         return None
