@@ -1,32 +1,21 @@
 r"""What every mechanism offers: a randomizer, its price, and the value of its reports.
 
-A mechanism is a frozen dataclass of public parameters. ``randomize`` alone combines private data
-and noise. ``events`` states the cost of a release. ``log_prob`` is the exact law of the sampler
-where the output space is finite, so that tests enumerate it. ``estimate`` is the server's half and
-sees reports only.
+``randomize`` alone combines private data and noise; ``estimate`` is the server's half.
 
 **Invalid input.** ``randomize`` answers every value: a refusal that depends on a private value is
 an outcome that no epsilon covers. An unreadable value (NaN, another shape or dtype, an unknown
-category) gets the mechanism's *neutral law*, a mixture of its laws for valid values, so the same
-epsilon holds (:mod:`flower_ldp.mechanisms.inputs`). ``randomize(None, rng)`` is a neutral report
-and ``log_prob(report, None)`` the neutral law. A public shape (dimension, number of records) is a
-further argument; without it the value's own shape counts as public. A wrong public argument raises
+category) gets the *neutral law*, a mixture of the laws of valid values, so the same epsilon holds
+(:mod:`flower_ldp.mechanisms.inputs`). ``randomize(None, rng)`` is a neutral report and
+``log_prob(report, None)`` its law. A public shape (dimension, number of records) is a further
+argument; without it the value's own shape counts as public. A wrong public argument raises
 ValueError.
 
 **Efficiency.** The sum of N reports of clients that agree has with their direction the cosine
 
 .. math:: \cos = \sqrt{\frac{x}{1 + x}}, \qquad x = \frac{N e}{d}
 
-for an efficiency e of one report and d weights. This holds for a round and for the sum of all
-steps of a run. Clients that differ have less, by the share that they have in common.
-
-**Verdict.** :data:`GOOD_COSINE` and :data:`POOR_COSINE` come from runs on MNIST with 1,000 clients
-that are asked once each and a linear head of 2,010 weights (96.3 % without privacy): cosines of
-.89, .73, .48 and .27 gave 93, 88, 72 and 40 %.
-
-**Noise.** Reports that are independent of the updates are uniform, and the square length of their
-sum has a known mean and variance (:class:`NullDistribution`). The sum therefore shows by itself
-whether it is more than noise; this is post-processing.
+for an efficiency e of one report and d weights, in a round as in all steps of a run. Clients that
+differ have less, by the share that they have in common.
 """
 
 from __future__ import annotations
@@ -52,7 +41,10 @@ ReportT = TypeVar("ReportT")
 
 
 class Mechanism(Checked, ABC, Generic[ValueT, ReportT]):
-    """A local randomizer with an exactly known law; the base of frozen dataclasses."""
+    """A local randomizer with an exactly known law; the base of frozen dataclasses.
+
+    A parameter outside its interval raises ValueError.
+    """
 
     epsilon: Any
     #: What ledgers and policies call it.
@@ -66,27 +58,18 @@ class Mechanism(Checked, ABC, Generic[ValueT, ReportT]):
 
     @abstractmethod
     def randomize(self, value: ValueT, rng: RandomSource) -> ReportT:
-        """Return a private report of ``value``, whatever it is; never raise because of it."""
+        """Return a private report of ``value``; never raise because of it."""
 
     @abstractmethod
     def log_prob(self, report: ReportT, value: ValueT) -> float:
-        """Return the natural logarithm of P(report | value); any value has a law."""
+        """Return log P(report | value); any value has a law."""
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """Two inputs of an audit, and the statistic that distinguishes their reports.
+    """Two neighbouring inputs of an audit, and the statistic that distinguishes their reports.
 
-    Parameters
-    ----------
-    check : str
-        What is tried, in a few words.
-    pair : tuple of two values
-        Neighbouring inputs.
-    statistic : callable
-        Maps a sequence of reports to as many scores.
-    label : str
-        What a score is.
+    ``statistic`` maps a sequence of reports to as many scores, which ``label`` names.
     """
 
     check: str
@@ -98,10 +81,7 @@ class Contrast:
     def exact(
         cls, check: str, pair: tuple[Any, Any], log_prob: Callable[[Any, Any], float]
     ) -> Contrast:
-        """Return a contrast by the exact log-ratio of the reports' probabilities.
-
-        A report that the law refuses is an outcome by itself.
-        """
+        """Return a contrast by the log-ratio of probabilities; refused reports score alike."""
         known: dict[object, float] = {}
 
         def score(report: Any) -> float:
@@ -132,8 +112,7 @@ Parameter = int | float | str
 class UpdateMechanism(Mechanism[object, Any]):
     """A randomizer of updates, with the bytes of its reports; the base of frozen dataclasses.
 
-    The fields are the public parameters that a proposal states. Proposals, releases and strategies
-    know nothing else of a mechanism.
+    Its fields are the public parameters that a proposal states.
     """
 
     #: Parameters that a proposal leaves out where they have their default.
@@ -143,23 +122,19 @@ class UpdateMechanism(Mechanism[object, Any]):
 
     @abstractmethod
     def randomize(self, value: object, rng: RandomSource, dimension: int | None = None) -> Any:
-        """Return a private report of an update of ``dimension`` entries, whatever it is."""
+        """Return a private report of an update, an ndarray of floats of shape (d,).
+
+        ``dimension`` is d, public; by default the number of entries.
+        """
 
     @abstractmethod
     def log_prob(self, report: Any, value: object, dimension: int | None = None) -> float:
-        """Return the natural logarithm of P(report | value); any value has a law.
-
-        Raises
-        ------
-        ValueError
-            If ``report`` is none of this mechanism.
-        """
+        """Return log P(report | value); raise ValueError if ``report`` is none of its own."""
 
     def audit_pairs(self, dimension: int) -> tuple[Contrast, ...]:
-        """Return the contrasts of an audit.
+        """Return an audit's contrasts: by default an update against its negative and zeros.
 
-        By default an update without equal entries against its negative, and against zeros. A
-        mechanism overrides this if its law separates others more, or if a quicker score exists.
+        Overridden where a law separates others more, or a quicker score exists.
         """
         slope = np.sqrt(np.arange(1.0, dimension + 1.0)).astype(np.float32)
         pairs = {"opposite directions": (slope, -slope), "zeros": (np.zeros_like(slope), slope)}
@@ -167,32 +142,17 @@ class UpdateMechanism(Mechanism[object, Any]):
 
     @abstractmethod
     def report_length(self, dimension: int) -> int:
-        """Return the number of bytes of every report about ``dimension`` entries.
-
-        Raises
-        ------
-        ValueError
-            If no update of so many entries can be reported.
-        """
+        """Return the number of bytes of every report; raise ValueError where there can be none."""
 
     @abstractmethod
     def encode(self, report: Any, dimension: int) -> bytes:
-        """Return the bytes of a report.
-
-        Raises
-        ------
-        ValueError
-            If it is none of this mechanism.
-        """
+        """Return the bytes of a report; raise ValueError if it is none of this mechanism."""
 
     @abstractmethod
     def decode(self, data: bytes, dimension: int) -> Any:
-        """Decode a report, strictly: encoding what is returned gives the same bytes.
+        """Decode a report; raise WireError if no client can have sent these bytes.
 
-        Raises
-        ------
-        WireError
-            If no client can have sent these bytes.
+        Encoding what is returned gives the same bytes.
         """
 
     def check_length(self, data: bytes, dimension: int) -> None:
@@ -207,13 +167,7 @@ class UpdateMechanism(Mechanism[object, Any]):
         return found
 
     def parameters(self) -> dict[str, Parameter]:
-        """Return what a proposal states.
-
-        Raises
-        ------
-        ValueError
-            If a parameter is open that a proposal states.
-        """
+        """Return the fields of a proposal; raise ValueError if one of them is open."""
         if self.stated and not getattr(self, self.stated):
             raise ValueError(f"a proposal states {self.stated}: use mechanism.sized(dimension)")
         found = {}
@@ -225,7 +179,7 @@ class UpdateMechanism(Mechanism[object, Any]):
 
     @classmethod
     def of_parameters(cls, given: Mapping[str, object]) -> Self:
-        """Return the mechanism that a proposal states, refusing anything unknown.
+        """Return the mechanism that a proposal states.
 
         Raises
         ------
@@ -253,10 +207,7 @@ def check_report_length(data: bytes, expected: int) -> None:
 
 
 def typed(given: Mapping[str, object], name: str, kind: type[Any]) -> Any:
-    """Return a parameter of exactly this type; raise WireError otherwise.
-
-    A bool is no integer here. A float may be of a subclass, as numpy's is.
-    """
+    """Return a parameter of exactly this type, or of a subclass of float; else raise WireError."""
     value = given[name]
     right = isinstance(value, float) if kind is float else type(value) is kind
     if not right:
@@ -266,7 +217,6 @@ def typed(given: Mapping[str, object], name: str, kind: type[Any]) -> Any:
 
 @cache
 def _parameters(kind: type[Any]) -> dict[str, tuple[Field[Any], type[Any]]]:
-    """Return a mechanism's fields and their plain types by their names on the wire."""
     types = get_type_hints(kind)
     return {one.name.replace("_", "-"): (one, types[one.name]) for one in fields(kind)}
 
@@ -278,7 +228,7 @@ POOR_COSINE = 0.35
 
 
 class Verdict(Enum):
-    """What a run can be expected to learn."""
+    """Forecast of what a run can learn."""
 
     GOOD = "good"
     POOR = "poor"
@@ -286,7 +236,7 @@ class Verdict(Enum):
 
     @classmethod
     def of(cls, cosine: float) -> Verdict:
-        """Return the verdict on a run whose steps together have that cosine."""
+        """Return the verdict on a run."""
         if cosine >= GOOD_COSINE:
             return cls.GOOD
         return cls.POOR if cosine >= POOR_COSINE else cls.HOPELESS
@@ -294,11 +244,10 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class NullDistribution:
-    r"""The square length of a sum of uniform reports, whose products are uncorrelated.
+    r"""The square length of a sum of uniform reports, such as those independent of the updates.
 
-    With N reports :math:`e_i` of square length l the sum S has :math:`|S|^2 = N l + \sum_{i \ne j}
-    \langle e_i, e_j \rangle`. The products have mean 0, since signs are fair, and mean square q.
-    Pairs are uncorrelated, hence
+    For the sum S of N reports :math:`e_i` of square length l, whose products have mean 0 (signs are
+    fair) and mean square q,
 
     .. math:: E|S|^2 = N l, \qquad Var |S|^2 = 2 N (N - 1) q + N\,Var |e|^2.
 
@@ -328,31 +277,25 @@ class NullDistribution:
     def signal(self, square_of_sum: float, reports: int) -> float:
         """Return an unbiased estimate of x, the sum's signal over its noise along the update.
 
-        It may be negative. For clients that differ it covers what they share.
-
-        Parameters
-        ----------
-        square_of_sum : float
-            Square length of the sum, in the units of a report.
-        reports : int
-            N, at least 1.
+        It may be negative. For clients that differ it covers what they share. ``square_of_sum`` is
+        in squared units of a report.
         """
         return self.along * self.beyond(square_of_sum, reports)
 
     def beyond(self, square_of_sum: float, reports: int) -> float:
-        """Return the square of a sum beyond noise, over the noise, in all directions."""
+        """Return the sum's square beyond noise, over the noise, in all directions."""
         return square_of_sum / (reports * self.square_length) - 1.0
 
 
 class UpdatePlan(ABC):
-    """A mechanism's plan for one dimension, and the expected quality of sums of its reports."""
+    """A mechanism's sizes for one dimension, and the expected quality of sums of its reports."""
 
     #: d, entries of the update.
     dimension: int
 
     @property
     def summary(self) -> str:
-        """The choice for the dimension, in words; empty if nothing was chosen."""
+        """The sizes chosen, in words; empty if nothing was chosen."""
         return ""
 
     @property
@@ -387,13 +330,5 @@ def cosine_of(signal: float, bias: float = 0.0) -> float:
 
 
 def run_cosine(plan: UpdatePlan, reports: int) -> float:
-    """Return the expected cosine of a run's steps together with its clients' direction.
-
-    Parameters
-    ----------
-    plan : UpdatePlan
-        Of a report.
-    reports : int
-        Of all rounds together; at least 0.
-    """
+    """Return the expected cosine of a run's steps together; ``reports`` is of all rounds."""
     return cosine_of(reports * plan.efficiency / plan.dimension, plan.bias)

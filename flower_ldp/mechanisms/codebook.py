@@ -1,7 +1,7 @@
-r"""Codebook response: a row of class probabilities becomes one code, sent by k-ary response.
+"""Codebook response: a row of class probabilities becomes one code, sent by k-ary response.
 
-A public codebook holds m rows on the simplex. A client replaces its row by the nearest code and
-reports the code's number through k-ary randomized response.
+A public codebook holds m rows on the simplex. A client replaces its row by the nearest code, in
+Euclidean distance among the codes of the same largest entry, if any, else among all.
 
 **Relation**: any two rows.
 
@@ -17,21 +17,9 @@ response to it is epsilon-LDP (:mod:`flower_ldp.mechanisms.randomized_response`)
 **Invalid input**: a row off the simplex gets a uniform code, and all rows do if there are not as
 many rows and entries as agreed.
 
-"Nearest" is in Euclidean distance among the codes whose largest entry is where the row's is, if
-any, else among all. Scores group rows by their largest entry, so a code across that border would
-cost more than its distance.
-
-**Estimate**: a report is j with probability :math:`q + t w_j`, where w are the true shares,
-:math:`t = (e^\epsilon - 1)/(e^\epsilon + m - 1)` and :math:`q = (1 - t)/m`. The log-likelihood
-:math:`\sum_j c_j \log(q + t w_j)` is concave. By the Karush-Kuhn-Tucker conditions its maximum is
-:math:`w_j = \max(0, c_j/\lambda - q/t)`, with :math:`\lambda` found by sorting: no iteration and no
-prior. Expectation-maximization (Agrawal and Aggarwal 2001) starts at a prior and repeats
-
-.. math:: w_j \leftarrow \frac{w_j}{N} \Big( t \frac{c_j}{q + t w_j}
-          + q \sum_i \frac{c_i}{q + t w_i} \Big).
-
-After n steps it is within :math:`N\,\mathrm{KL}(w^* \| w^{(0)})/n` of the maximum (Csiszar and
-Tusnady 1984). Stopped early it stays near its prior, and a score then shows the prior.
+**Estimate**: shares by maximum likelihood in closed form, or by expectation-maximization (Agrawal
+and Aggarwal 2001) from a prior, which stays near it if stopped early. docs/codebook.md derives
+both.
 
 **Source**: k-ary response, Kairouz, Bonawitz, Ramage 2016.
 """
@@ -69,8 +57,6 @@ class CodebookResponse(Mechanism[object, Any]):
         Per row and per client, for any change of the row; in (0, 100].
     rows : int
         Rows of one release, n, at least 1. Public.
-    name : str
-        Name of the events in a ledger.
 
     Raises
     ------
@@ -129,15 +115,7 @@ class CodebookResponse(Mechanism[object, Any]):
     def encode(self, rows: NDArray[np.floating[Any]]) -> Ints:
         """Return the number of each row's code. **Private** wherever the rows are.
 
-        Parameters
-        ----------
-        rows : ndarray of float, shape (n, k)
-            Rows on the simplex.
-
-        Returns
-        -------
-        ndarray of int64, shape (n,)
-            In [0, m); among equally near codes the first.
+        Int64 in [0, m), shape (n,), for rows of shape (n, k); among equally near codes the first.
 
         Raises
         ------
@@ -163,30 +141,17 @@ class CodebookResponse(Mechanism[object, Any]):
         return np.where(good, self.encode(rows), INVALID)
 
     def randomize(self, value: object, rng: RandomSource) -> Ints:
-        """Return a report of rows of class probabilities.
+        """Return a report of rows of class probabilities: int64 numbers of codes, shape (rows,).
 
         Parameters
         ----------
         value : ndarray of float, shape (rows, classes)
-            Each row on the simplex, its sum within 1e-3 of 1. Any other row gets a uniform code.
-        rng : RandomSource
-            Source of the noise.
-
-        Returns
-        -------
-        ndarray of int64, shape (rows,)
-            Numbers of codes.
+            Each row on the simplex, its sum within 1e-3 of 1.
         """
         return self.response.randomize_array(self._encoded(value), rng)
 
     def log_prob(self, report: ArrayLike, value: object) -> float:
-        """Return log P(report | value) of the sampler as built, roundings included.
-
-        Raises
-        ------
-        ValueError
-            If the report is malformed.
-        """
+        """Return log P(report | value) as built; ValueError if the report is malformed."""
         named = check_labels("report", report, self.codes)
         if named.shape != (self.rows,):
             raise ValueError(f"report must have shape ({self.rows},), got {named.shape}")
@@ -199,17 +164,9 @@ class CodebookResponse(Mechanism[object, Any]):
         return np.bincount(named.reshape(-1), minlength=self.codes).astype(np.int64)
 
     def estimate(self, reports: ArrayLike) -> Floats:
-        """Return the share of each code among the rows, by maximum likelihood without a prior.
+        """Return the likeliest share of each code, float64 on the simplex, shape (m,).
 
-        Parameters
-        ----------
-        reports : array_like of integers, any shape
-            Numbers of codes, from any number of clients.
-
-        Returns
-        -------
-        ndarray of float64, shape (m,)
-            On the simplex.
+        ``reports`` are of any shape and number of clients.
 
         Raises
         ------
@@ -227,7 +184,7 @@ def _check_counts(counts: ArrayLike) -> Floats:
 
 
 def maximum_likelihood(counts: ArrayLike, epsilon: float) -> Floats:
-    """Return the shares that make the reports most likely, in closed form; float64 on the simplex.
+    """Return the likeliest shares, in closed form; float64 on the simplex.
 
     Raises
     ------
@@ -251,20 +208,11 @@ def em_estimate(
     iterations: int = 10_000,
     tolerance: float = 1e-10,
 ) -> Floats:
-    """Return shares by expectation-maximization from a prior; float64 on the simplex.
+    """Return shares by expectation-maximization; float64 on the simplex.
 
-    Parameters
-    ----------
-    counts : array_like of integers, shape (m,)
-        Number of reports of each category.
-    epsilon : float
-        Of the k-ary response, per report.
-    prior : array_like of float, shape (m,)
-        The start; all positive. A category of share 0 would stay there.
-    iterations : int
-        Most steps, at least 1. Few of them keep the estimate near the prior.
-    tolerance : float
-        Stop when a step raises the log-likelihood per report by less; at least 0.
+    ``counts`` are reports of each category, and ``prior``, all positive, is the start, both of
+    shape (m,). Steps end after ``iterations``, at least 1, or when one raises the log-likelihood
+    per report by less than ``tolerance``, at least 0.
 
     Raises
     ------

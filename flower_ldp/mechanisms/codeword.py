@@ -1,10 +1,10 @@
-r"""Codewords: one public unit vector near the client's direction, in two or three bytes.
+r"""Codewords: a report is one public unit vector near the client's direction.
 
 A public code has M = 2n unit vectors: the rows of Hadamard's matrix of order n behind public random
-signs (:mod:`flower_ldp.mechanisms.hadamard`), over their length, each with both signs. An update u
-of d <= n entries, padded with zeros, has an inner product with each; one fast transform finds all.
-Exactly K codewords, those of the largest inner products, are *favoured* (S). A seed gives G codes.
-The report is the number r of a code, uniform and independent of u, and a codeword c of it with
+signs (:mod:`flower_ldp.mechanisms.hadamard`), over their length, each with both signs. A seed gives
+G codes. An update u of d <= n entries, padded with zeros, has an inner product with each codeword.
+Exactly the K codewords of the largest are *favoured* (S). The report is the number r of a code,
+uniform and independent of u, and a codeword c of it with
 
 .. math:: P(c \mid u, r) \propto e^{\epsilon\,[c \in S_r(u)]}.
 
@@ -17,21 +17,17 @@ seed.
 
 **Proof**: r is independent of u. For given r, S has exactly K of M codewords for every u, so the
 normalizer K e^epsilon + M - K is the same for all, and two probabilities of one c differ by a
-factor of at most e^epsilon. Rounded inner products only order the codewords. Ties are broken by
-position from an offset that is drawn uniformly for each report and not reported: the proof holds
-for each offset, hence for their mixture.
+factor of at most e^epsilon. Ties are broken by position from an offset that is drawn uniformly for
+each report and not reported: the proof holds for each offset, hence for their mixture.
 
-**Exactness**: integer weights in units of 2^-256, rounded to the safe side. Both sides of the law
-take the same random numbers and the same work, so that time does not show a favoured report.
+**Exactness**: integer weights in units of 2^-256, rounded to the safe side. Rounded inner products
+only order the codewords. Both sides take the same random numbers and work, so time does not show a
+favoured report.
 
 **Invalid input**: anything but d finite numbers counts as zeros, which get a uniform codeword.
 
-**Blocks.** With B blocks the update is cut into B equal parts, each with a matrix of its own; all
-codewords compete for the K places, and the proof is the same. An update in few blocks, as that of a
-last layer for few classes, has nearer codewords.
-
-**Bytes.** The version, 1, and one big-endian number: twice the row, plus 1 for the opposite sign,
-plus 2n for each code before. 1 + 3 bytes for 64 codes of 2,048 rows.
+**Blocks.** B equal parts of the update have a matrix each. All codewords compete for the K places,
+and the proof is the same.
 
 **Estimate.** For an update in a random direction the mean report is that direction times :math:`g =
 \kappa\,m(K)/\sqrt n`, with :math:`\kappa = P(S) - (1 - P(S)) K/(M-K)` and m(K) the mean of the K
@@ -41,19 +37,18 @@ N reports of one update has the cosine
 .. math:: \frac{1}{\cos^2} - 1 = \frac{d/n - g^2}{N g^2}
     + \frac{1 - 1/N}{G} \Big(\frac{d}{K\,m(K)^2} - 1\Big).
 
-The first term is noise. The second is the bias of G codes, exact for d = n and up to about twice as
-large where d is little above n/2; it falls over rounds, which have different codes.
+The second term is the bias of G codes: exact for d = n, up to twice as large for d near n/2, and
+falling over rounds, which have other codes.
 
-With B blocks the mean report has a further bias to the blocks in which the update is longest: of a
-block of r times its fair length it holds :math:`h(r)` and not r, hence the square cosine
+B blocks add a bias to those in which the update is longest. Of a block of r times its fair length
+the mean report holds :math:`h(r)`, hence the square cosine
 
 .. math:: a = \frac{E[r\,h(r)]^2}{E[r^2]\,E[h(r)^2]}, \qquad
     h(r) \propto (1 - c^2)^{(s-1)/2}, \quad c = \tau / (r \sqrt s)
 
-for blocks of s entries and :math:`r^2` chi-square with s degrees over s, as for an update spread
-over all blocks. Inner products follow the Beta law, and :math:`\tau` is where K of n rows are that
-near. More codes or rounds do not average it out. An update in few blocks has less of it, and
-reports worth up to B times as much.
+for blocks of s entries and :math:`r^2` chi-square with s degrees over s (an update spread over all
+blocks). K of n rows are as near as :math:`\tau`, by the Beta law. Codes and rounds do not average
+it out.
 
 **Source**: Isik, Chen, Ozgur, Weissman, No, "Exact optimality of communication-privacy-utility
 tradeoffs in distributed mean estimation", NeurIPS 2023 (k-closest encoding on a rotated code);
@@ -89,20 +84,9 @@ _ONE_BY_ONE = 1024
 class CodewordPlan(UpdatePlan):
     """The sizes and the law of codewords for one dimension; all of it public.
 
-    Parameters
-    ----------
-    dimension : int
-        d, entries of the update.
-    order : int
-        n, rows of a code: for each block the least power of two from its entries on.
-    favoured : int
-        K.
-    rotations : int
-        G.
-    weight : int
-        P(the report is favoured) in units of 2^-256, rounded down.
-    blocks : int
-        B, equal parts of the update, each with rows of its own.
+    ``dimension`` is d, ``favoured`` K, ``rotations`` G and ``blocks`` B. ``order`` is n: for each
+    block the least power of two from its entries on. ``weight`` is P(S) in units of 2^-256, rounded
+    down.
     """
 
     dimension: int
@@ -119,7 +103,7 @@ class CodewordPlan(UpdatePlan):
 
     @property
     def block_order(self) -> int:
-        """Rows of one block: a power of two."""
+        """Rows of one block."""
         return self.order // self.blocks
 
     @property
@@ -134,7 +118,7 @@ class CodewordPlan(UpdatePlan):
 
     @property
     def report_bytes(self) -> int:
-        """Number of bytes of every report."""
+        """Bytes of every report."""
         return 1 + -(-self.bits // 8)
 
     def describe(self, of: str) -> list[Fact]:
@@ -163,14 +147,14 @@ class CodewordPlan(UpdatePlan):
 
     @property
     def contrast(self) -> float:
-        """Kappa: P(S), less the share that balances the other codewords."""
+        """The kappa of the estimate."""
         probability = math.ldexp(self.weight, -COIN_BITS)
         rest = self.codewords - self.favoured
         return probability - (1.0 - probability) * self.favoured / rest
 
     @property
     def projection(self) -> float:
-        """g, the expected inner product of a report with the direction of a random update."""
+        """g, the expected inner product of a report with the update's direction."""
         return self.contrast * _mean_of_largest(self.order, self.favoured) / math.sqrt(self.order)
 
     @property
@@ -187,15 +171,7 @@ class CodewordPlan(UpdatePlan):
         return 1.0 / alignment(self.block_size, self.favoured / self.order) - 1.0
 
     def cosine_of_sum(self, reports: int) -> float:
-        """Return the expected cosine of a round's sum with the direction of clients that agree.
-
-        For an update spread over all blocks. Clients that differ have less, by the share in common.
-
-        Parameters
-        ----------
-        reports : int
-            N, at least 1.
-        """
+        """Return the expected cosine of a round's sum with an update spread over all blocks."""
         if self.efficiency <= 0.0:  # of an epsilon that is as good as 0
             return 0.0
         noise = self.dimension / (reports * self.efficiency)
@@ -209,8 +185,7 @@ class CodewordPlan(UpdatePlan):
         """Law of a sum of uniform codewords: l = d/n, and q = d/n^2 whatever the codes are.
 
         Rows over sqrt(n), cut to d columns, are a matrix A with orthonormal columns, so the squares
-        of all products of two codes' rows, those of A D A', sum to d. With blocks this holds in
-        each, and rows of different blocks have the product 0.
+        of A D A' sum to d. Rows of different blocks have the product 0.
         """
         last = self.dimension - (self.blocks - 1) * self.block_size
         squares = ((self.blocks - 1) * self.block_size**2 + last**2) / self.blocks
@@ -224,7 +199,6 @@ class CodewordPlan(UpdatePlan):
 
 @lru_cache(maxsize=64)
 def _plan(mechanism: Codeword, dimension: int) -> CodewordPlan:
-    """Return n, K and the law; K is chosen if ``favoured`` is 0."""
     blocks = mechanism.blocks
     check_in("[2, inf)", "dimension", dimension)
     check_in(f"[1, {dimension}]", "blocks", blocks)
@@ -250,7 +224,6 @@ def _weight(epsilon: float, size: int, codewords: int) -> int:
 
 @lru_cache(maxsize=64)
 def _best_size(epsilon: float, order: int) -> int:
-    """Return the K of the largest expected inner product."""
     sizes, size = [], 1
     while size <= order:
         sizes.append(size)
@@ -265,11 +238,7 @@ def _best_size(epsilon: float, order: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _mean_of_largest(order: int, size: int) -> float:
-    """Return the mean of the K largest of n normal magnitudes, by their median quantiles.
-
-    The i-th largest is at the quantile 1 - (i - 3/8) / (n + 1/4) (Blom 1958); for many of them an
-    integral of the tail gives the mean.
-    """
+    """Return m(K): the i-th largest is at the quantile 1 - (i - 3/8) / (n + 1/4) (Blom 1958)."""
     normal = NormalDist()
     exact = min(size, _ONE_BY_ONE)
     top = sum(normal.inv_cdf(1.0 - (i - 0.375) / (order + 0.25) / 2.0) for i in range(1, exact + 1))
@@ -291,10 +260,7 @@ _NORMAL = 512
 
 @lru_cache(maxsize=256)
 def alignment(size: int, share: float) -> float:
-    """Return the square cosine of a mean report with an update that is spread over all blocks.
-
-    For blocks of ``size`` entries, and K over n in (0, 1].
-    """
+    """Return a, for blocks of ``size`` entries and a ``share`` K over n in (0, 1]."""
     lengths, spread = _lengths(size), math.sqrt(min(size, _NORMAL))
     low, high = 0.0, 64.0
     for _ in range(_HALVINGS):
@@ -311,7 +277,7 @@ def alignment(size: int, share: float) -> float:
 
 
 def _lengths(size: int) -> Floats:
-    """Return quantiles of a block's length over the root mean square of all."""
+    """Return quantiles of r."""
     places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     normal = NormalDist()
     if size == 1:
@@ -337,19 +303,7 @@ def _nearer(size: int, cosines: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class CodewordReport:
-    """A report: the code, the row and the sign.
-
-    Parameters
-    ----------
-    order : int
-        n, the code's rows, of all blocks; public.
-    rotation : int
-        r, in [0, G).
-    row : int
-        In [0, n), the blocks' rows one after another.
-    sign : int
-        1 or -1.
-    """
+    """A codeword: code r in [0, G), row in [0, n) over all blocks, and sign 1 or -1."""
 
     order: int
     rotation: int
@@ -377,18 +331,13 @@ class Codeword(UpdateMechanism):
     epsilon : float
         Per release, per client (pure LDP); in [1e-12, 100].
     favoured : int
-        K, in [1, n]; 0 chooses the largest expected inner product.
+        K, in [1, n]; 0 chooses the best.
     rotations : int
-        G, the number of codes; in [1, 4096].
+        G; in [1, 4096].
     seed : int
-        Of the codes' signs, public; in [0, 2^63). Give each round another seed.
+        Public; in [0, 2^63). Give each round another one.
     blocks : int
-        B, parts of the update with rows of their own; in [1, 65536].
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
+        B; in [1, 65536].
 
     Examples
     --------
@@ -410,14 +359,7 @@ class Codeword(UpdateMechanism):
     blocks: Annotated[int, Bounded("[1, 65536]")] = 1
 
     def plan(self, dimension: int, *, quiet: bool = False) -> CodewordPlan:
-        """Return n, K and the law for an update of ``dimension`` entries.
-
-        Parameters
-        ----------
-        dimension : int
-            d, in [2, 2^24].
-        quiet : bool
-            Without effect: there is no warning.
+        """Return the sizes for ``dimension`` entries, in [2, 2^24]; ``quiet`` has no effect.
 
         Raises
         ------
@@ -428,26 +370,16 @@ class Codeword(UpdateMechanism):
         return _plan(self, dimension)
 
     def sized(self, dimension: int) -> Codeword:
-        """Return the mechanism for updates of ``dimension`` entries, with K written out.
+        """Return the mechanism for a proposal, with K written out.
 
-        A server proposes this: two machines may choose different K from doubles.
+        Two machines may choose different K from doubles.
         """
         return replace(self, favoured=self.plan(dimension).favoured)
 
     def randomize(
         self, value: object, rng: RandomSource, dimension: int | None = None
     ) -> CodewordReport:
-        """Return a private report of an update.
-
-        Parameters
-        ----------
-        value : ndarray of floats, shape (d,)
-            The update, never changed. A uniform codeword answers one that is not finite or of
-            another shape.
-        rng : RandomSource
-            Source of the code, the offset and the codeword.
-        dimension : int, optional
-            d, public. By default the number of entries.
+        """Return a private report of an update, an ndarray of floats of shape (d,).
 
         Raises
         ------
@@ -467,7 +399,7 @@ class Codeword(UpdateMechanism):
         return CodewordReport(plan.order, rotation, position >> 1, 1 - 2 * (position & 1))
 
     def report_length(self, dimension: int) -> int:
-        """Return the number of bytes of every report of an update of ``dimension`` entries."""
+        """Return the number of bytes of every report."""
         return self.plan(dimension).report_bytes
 
     def encode(self, report: CodewordReport, dimension: int) -> bytes:
@@ -478,13 +410,7 @@ class Codeword(UpdateMechanism):
         return bytes((REPORT_VERSION,)) + number.to_bytes(plan.report_bytes - 1, "big")
 
     def decode(self, data: bytes, dimension: int) -> CodewordReport:
-        """Decode a report, strictly.
-
-        Raises
-        ------
-        WireError
-            ``"version"``, ``"length"``, or ``"range"`` for a number that names no codeword.
-        """
+        """Decode a report; WireError ``"version"``, ``"length"`` or ``"range"``."""
         plan = self.plan(dimension)
         self.check_length(data, dimension)
         number = int.from_bytes(data[1:], "big")
@@ -496,13 +422,7 @@ class Codeword(UpdateMechanism):
     def log_prob(
         self, report: CodewordReport, value: object, dimension: int | None = None
     ) -> float:
-        """Return log P(report | value) by a full sort, roundings of the weights included.
-
-        Raises
-        ------
-        ValueError
-            If ``report`` is none of this mechanism.
-        """
+        """Return log P(report | value) by a full sort, roundings of the weights included."""
         update, dimension = read_vector(value, dimension)
         plan = self.plan(dimension)
         check_report(report, plan)
@@ -517,15 +437,7 @@ class Codeword(UpdateMechanism):
         return math.log(weight / below)  # of integers: rounded once
 
     def total(self, reports: Iterable[CodewordReport], dimension: int) -> Floats:
-        """Return the sum of the named unit vectors, shape (d,): a transform for each code.
-
-        Parameters
-        ----------
-        reports : iterable of CodewordReport
-            One per client.
-        dimension : int
-            d.
-        """
+        """Return the sum of the named unit vectors, float64 of shape (d,)."""
         plan = self.plan(dimension)
         named: dict[int, list[CodewordReport]] = {}
         for report in reports:
@@ -543,21 +455,9 @@ class Codeword(UpdateMechanism):
         return found / math.sqrt(plan.block_order)
 
     def estimate(self, reports: Iterable[CodewordReport], dimension: int) -> Floats:
-        """Return an estimate of the mean direction ``u / |u|`` of the clients.
+        """Return an estimate of the clients' mean direction ``u / |u|``, float64 of shape (d,).
 
-        Unbiased for one block and directions that are independent of the codes. Several blocks have
-        the bias above.
-
-        Parameters
-        ----------
-        reports : iterable of CodewordReport
-            One per client.
-        dimension : int
-            d.
-
-        Returns
-        -------
-        ndarray of float64, shape (d,)
+        Unbiased for one block and directions that are independent of the codes.
 
         Raises
         ------

@@ -2,8 +2,8 @@ r"""Embeddings of records: randomized bits, one code, and a claim about the bott
 
 **Unary encoding** (EmbeddingDP; MistNet, Wang 2020; basic RAPPOR, Erlingsson, Pihur, Korolova 2014)
 quantizes an embedding E of m numbers to the bits [E > 0]. Each bit is kept with probability
-:math:`p = e^{\epsilon/2}/(e^{\epsilon/2}+1)` and flipped with :math:`q = 1 - p`. **Codes**: a
-party's model scores each of k codes, and the code of the largest score goes through k-ary response
+:math:`p = e^{\epsilon/2}/(e^{\epsilon/2}+1)`. **Codes**: a party's model scores each of k codes,
+and the code of the largest score goes through k-ary response
 (:mod:`~flower_ldp.mechanisms.randomized_response`).
 
 **Relation**: any two records, with the function that computes the embedding *held fixed*. If it was
@@ -11,14 +11,11 @@ trained on the records, :class:`BottomModelClaim` and docs/embedding.md say what
 
 **Unit**: one release of one record; a second release costs it again.
 
-**Guarantee**, pure and tight:
+**Guarantee**, pure and tight: :math:`m\epsilon/2`-LDP for bits of arbitrary records (published as
+"epsilon"; :attr:`UnaryEncoding.record_epsilon` is the true figure); epsilon-LDP for bits of one-hot
+records, m at least 2, and for a code.
 
-* bits of arbitrary records: :math:`m\epsilon/2`-LDP (published as "epsilon";
-  :attr:`UnaryEncoding.record_epsilon` is the true figure);
-* bits of one-hot records: epsilon-LDP, for m of at least 2;
-* a code: epsilon-LDP.
-
-**Proof**: a bit's report has a ratio of at most :math:`p/q = e^{\epsilon/2}` between the bit's
+**Proof**: a bit's report has a ratio of at most :math:`p/(1-p) = e^{\epsilon/2}` between the bit's
 values, and bits are independent. Arbitrary records differ in up to m bits, one-hot ones in two. A
 code is the response to one of k values.
 
@@ -26,25 +23,8 @@ code is the response to one of k values.
 together never exceed e to the figure.
 
 **Invalid input**: an entry that is no number gets a fair bit, randomized. A record that is not
-one-hot where this was promised counts as one with a uniform place: m fair bits agree with a one-hot
-record with probability :math:`2^{-m}`, where the theorem needs at least :math:`p^m e^{-\epsilon}`.
-A record without readable scores gets a uniform code.
-
-**Estimate**: (b - q)/(p - q) is an unbiased estimate of a true bit. If codes are classes, no
-epsilon-LDP report can name one of k equally likely classes with a probability above
-:math:`e^\epsilon/(e^\epsilon+k-1)`.
-
-**The bottom model.** A bottom trained on the records carries each of them into all other records'
-later bits: its weights move by a Jacobian at private records, and no composition of releases covers
-this. The party that owns the bottom declares one of three kinds, which nothing here can check:
-
-=============== ============================================================================
-``public``      trained on public data, or frozen at random: each release costs its epsilon
-``dp``          trained with gradients clipped per record and noised: the epsilon and delta of
-                the training are added to the releases, once for each bottom
-``conditional`` trained on the records in any other way, as published: the epsilon holds
-                conditionally on the bottom model only
-=============== ============================================================================
+one-hot where this was promised counts as one with a uniform place (m fair bits would agree with a
+one-hot record too seldom). A record without readable scores gets a uniform code.
 """
 
 import math
@@ -84,15 +64,8 @@ class UnaryEncoding(Mechanism[object, Any]):
     bits : int
         Length m of an embedding; in [1, 2^20].
     one_hot : bool
-        Whether each record has exactly one positive entry. A release then costs ``epsilon`` instead
-        of ``bits * epsilon / 2``; any other record is invalid.
-    name : str
-        Name of the events in a ledger.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
+        Whether each record has exactly one positive entry. A release then costs ``epsilon``; any
+        other record is invalid.
 
     Examples
     --------
@@ -128,12 +101,12 @@ class UnaryEncoding(Mechanism[object, Any]):
 
     @property
     def bit_epsilon(self) -> float:
-        """Epsilon of one bit: half of ``epsilon``, rounded down; infinite without noise."""
+        """Half of ``epsilon``, rounded down; infinite without noise."""
         return math.inf if self.epsilon is None else double_at_most(as_fraction(self.epsilon) / 2)
 
     @property
     def keep_probability(self) -> float:
-        """The probability p with which a bit is kept; 1 without noise."""
+        """The probability p; 1 without noise."""
         return 1.0 if self.epsilon is None else 1.0 / (1.0 + math.exp(-self.epsilon / 2))
 
     def events(self) -> tuple[PrivacyEvent, ...]:
@@ -155,20 +128,16 @@ class UnaryEncoding(Mechanism[object, Any]):
         return np.asarray((self.quantize(values) == INVALID).any(axis=-1))
 
     def quantize(self, values: object, shape: tuple[int, ...] | None = None) -> NDArray[np.int8]:
-        """Return the bits [E > 0] of records, and -1 where there is none. **Private**.
+        """Return the bits [E > 0], int8, and -1 where there is none. **Private**.
+
+        A whole record is -1 if it breaks a promise of one-hot records.
 
         Parameters
         ----------
         values : array_like of real numbers, shape (bits,) or (n, bits)
-            Not changed. Infinities count by their sign; NaN has no bit.
+            Infinities count by their sign; NaN has no bit.
         shape : tuple of int, optional
-            The public shape, where another one must not show. By default the number of rows is
-            public.
-
-        Returns
-        -------
-        ndarray of int8, shape ``shape``
-            0, 1 or -1; a whole record is -1 if it breaks a promise of one-hot records.
+            The public shape of values and bits. By default the number of rows is public.
         """
         found, shape = read_records(values, self.bits, shape)
         if found is None:
@@ -182,7 +151,6 @@ class UnaryEncoding(Mechanism[object, Any]):
         return bits
 
     def _filled(self, bits: NDArray[np.int8], rng: RandomSource) -> NDArray[np.int8]:
-        """Replace unreadable records or bits by the neutral law."""
         if not self.one_hot:
             return fill_labels(bits, 2, rng, self.name)
         rows = bits.reshape(-1, self.bits)
@@ -206,13 +174,7 @@ class UnaryEncoding(Mechanism[object, Any]):
         return BinaryResponse(self.bit_epsilon).randomize_array(bits, rng)
 
     def log_prob(self, report: ArrayLike, value: object) -> float:
-        """Return log P(report | value) of the sampler as built, summed over the records.
-
-        Raises
-        ------
-        ValueError
-            If ``report`` is none.
-        """
+        """Return log P(report | value) of all records; ValueError if ``report`` is none."""
         reported = self._reported(report)
         bits = self.quantize(value, reported.shape)
         if self.one_hot:
@@ -234,7 +196,6 @@ class UnaryEncoding(Mechanism[object, Any]):
         return float(np.logaddexp(within, without)) - math.log(self.bits)
 
     def _log_law(self, changed: int, size: int) -> float:
-        """Return the log-probability that of ``size`` bits these ``changed`` ones change."""
         if self.epsilon is None:
             return 0.0 if changed == 0 else -math.inf
         if self.bit_epsilon == 0:
@@ -280,13 +241,6 @@ class CodebookEmbedding(Mechanism[object, Any]):
         Per release of one record; in (0, 100].
     codes : int
         Number of codes k; in [2, 2^16].
-    name : str
-        Name of the events in a ledger.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
 
     Examples
     --------
@@ -326,20 +280,10 @@ class CodebookEmbedding(Mechanism[object, Any]):
         return np.asarray(self.encode(scores) == INVALID)
 
     def encode(self, scores: object, shape: tuple[int, ...] | None = None) -> Ints:
-        """Return the code of one record or of many: the first of the largest scores. **Private**.
+        """Return the first code of the largest score, int64 of shape () or (n,). **Private**.
 
-        Parameters
-        ----------
-        scores : array_like of real numbers, shape (codes,) or (n, codes)
-            Not changed.
-        shape : tuple of int, optional
-            The public shape, where another one must not show. By default the number of rows is
-            public.
-
-        Returns
-        -------
-        ndarray of int64, shape () or (n,)
-            -1 for a record without readable scores.
+        Scores have the shape (codes,) or (n, codes); the public ``shape`` is as for
+        :meth:`UnaryEncoding.quantize`. The code is -1 for a record without readable scores.
         """
         found, shape = read_records(scores, self.codes, shape)
         if found is None:
@@ -354,13 +298,7 @@ class CodebookEmbedding(Mechanism[object, Any]):
         return self.response.randomize_array(self.encode(values, shape), rng)
 
     def log_prob(self, report: ArrayLike, value: object) -> float:
-        """Return log P(report | value) of the sampler as built, summed over the records.
-
-        Raises
-        ------
-        ValueError
-            If ``report`` is none.
-        """
+        """Return log P(report | value) of all records; ValueError if ``report`` is none."""
         reported = check_labels("report", report, self.codes)
         codes = self.encode(value, (*reported.shape, self.codes))
         response, lost = self.response, int((codes == INVALID).sum())
@@ -369,16 +307,9 @@ class CodebookEmbedding(Mechanism[object, Any]):
         return law + (codes.size - kept - lost) * response.log_prob(1, 0)
 
     def estimate(self, reports: ArrayLike) -> Floats:
-        """Return unbiased estimates of the true codes as one-hot rows.
+        """Return unbiased estimates of the true codes as one-hot rows, float64.
 
-        Parameters
-        ----------
-        reports : array_like of integers, shape (n,) or ()
-
-        Returns
-        -------
-        ndarray of float64, shape (n, codes) or (codes,)
-            Each row adds up to 1.
+        Reports have the shape (n,) or (). Each row adds up to 1.
 
         Raises
         ------
@@ -394,8 +325,6 @@ class CodebookEmbedding(Mechanism[object, Any]):
 
 def best_accuracy(epsilon: float, classes: int) -> float:
     """Return the best accuracy of any epsilon-LDP report of one of some equally likely classes.
-
-    e^epsilon / (e^epsilon + classes - 1).
 
     Raises
     ------
@@ -416,17 +345,17 @@ TRAINING = "bottom_training"
 
 @dataclass(frozen=True)
 class BottomModelClaim:
-    """A party's declaration about its bottom model.
+    """A party's declaration about its bottom model, which nothing here can check.
 
     Parameters
     ----------
     kind : {"public", "dp", "conditional"}
-        How it was trained.
+        Trained on public data, or frozen at random; by DP-SGD on the records; or on the records in
+        any other way, where epsilon holds *given the bottom* only.
     epsilon, delta : float
-        Of the bottom's training on the records, for ``dp`` alone: epsilon finite and positive,
-        delta in (0, 1). They are added to those of the releases, so they must hold for
-        **replace-one** neighbours. Accountants of DP-SGD mostly state add-or-remove-one, which is
-        smaller for the same noise.
+        Of a ``dp`` bottom's training on the records: epsilon finite and positive, delta in (0, 1).
+        They are added to those of the releases, so they must hold for **replace-one** neighbours.
+        Accountants of DP-SGD mostly state add-or-remove-one, which is smaller for the same noise.
 
     Raises
     ------
@@ -454,11 +383,7 @@ class BottomModelClaim:
         return tuple(replace(event, mechanism=event.mechanism + suffix) for event in release)
 
     def training(self) -> tuple[PrivacyEvent, ...]:
-        """Return the one-time cost of the bottom's training, for all records.
-
-        A release about some records reveals what the training kept of all others, so all of the
-        data is charged, and not the released records alone.
-        """
+        """Return the one-time cost of the bottom's training, charged to all records."""
         if self.kind != "dp":
             return ()
         return (PrivacyEvent(TRAINING, self.epsilon, self.delta, Unit.EXAMPLE),)

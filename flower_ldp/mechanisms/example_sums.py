@@ -1,15 +1,12 @@
 r"""Noise on sums over examples, and on one number of a client.
 
 **Mean of examples** (:class:`ExampleMean`). Each of n examples has a value in public bounds,
-rounded to an integer from 0 to G. Discrete Laplace noise of rate :math:`\epsilon / G` is added to
-the sum.
+rounded to an integer from 0 to G. The sum gets discrete Laplace noise of rate :math:`\epsilon / G`.
 
-**Counts in intervals** (:class:`ExampleCounts`). K - 1 ascending public edges cut K intervals;
-values beyond the outer edges belong to the first or last. An example of m rows shares its weight G
-among their intervals: with :math:`c_k` rows in the first k intervals, interval k gets
-:math:`\lfloor G c_k / m \rfloor - \lfloor G c_{k-1} / m \rfloor`. Noise of rate :math:`\epsilon /
-2G` is added to each count. A quantile is the edge at which the running sum first reaches its share
-of the total: post-processing.
+**Counts in intervals** (:class:`ExampleCounts`). K - 1 ascending public edges cut K intervals; an
+example of m rows shares its weight G among their intervals: with :math:`c_k` rows in the first k
+intervals, interval k gets :math:`\lfloor G c_k / m \rfloor - \lfloor G c_{k-1} / m \rfloor`. Each
+count gets noise of rate :math:`\epsilon / 2G`.
 
 **Mean of a client** (:class:`BoundedMean`). One value, such as a mean loss, is clipped to public
 bounds and rounded to an integer from 0 to G, with noise of rate :math:`\epsilon / G`.
@@ -23,8 +20,7 @@ The last, any two data sets of a client.
 
 **Proof**: an example's integer moves by at most G and no other moves. Its interval weights are
 integers of at least 0, since :math:`c_k` does not fall, with the sum G, or 0 without rows:
-replacing it moves the counts by at most 2G in L1. A client's integer moves by at most G, however
-many examples are behind it.
+replacing it moves the counts by at most 2G in L1. A client's integer moves by at most G.
 
 **Exactness**: integers and exact discrete noise (:mod:`flower_ldp.mechanisms.integer_noise`).
 
@@ -33,8 +29,7 @@ alone. A client's counts as the middle of the bounds, or for G = 1 as either bou
 1/2; infinities are clipped.
 
 **Estimate**: lower + report / (n G) (upper - lower), n = 1 for a client, is unbiased for the mean
-of clipped values; it may lie outside the bounds. Clipping biases it for values outside, so the
-bounds belong to the statement.
+of clipped values, and may lie outside the bounds.
 """
 
 import math
@@ -53,8 +48,6 @@ from flower_ldp.privacy import Unit
 
 
 class _OnGrid(IntegerNoise):
-    """A sum of numbers in public bounds, each rounded to an integer from 0 to ``steps``."""
-
     lower: float
     upper: float
 
@@ -88,7 +81,6 @@ class _OnGrid(IntegerNoise):
 
 
 def _number(value: object) -> float | None:
-    """Return a private value as a double, or None where it is no number."""
     found = real_array(value)
     if found.shape != ():
         return None
@@ -109,12 +101,7 @@ class ExampleMean(_OnGrid):
     lower, upper : float
         Public bounds that values are clipped to; finite, lower < upper.
     steps : int
-        G, grid steps between the bounds; in [1, 2^20]. 1 for right or wrong.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
+        G; in [1, 2^20]. 1 for right or wrong.
 
     Examples
     --------
@@ -134,7 +121,7 @@ class ExampleMean(_OnGrid):
 
     @property
     def sensitivity(self) -> int:
-        """G: an example's integer moves by that much at most."""
+        """G."""
         return self.steps
 
     @property
@@ -178,14 +165,10 @@ class ExampleCounts(IntegerNoise):
     epsilon : float
         Per release and per example; in [1e-6, 1e6].
     edges : sequence of float
-        Finite, ascending, at least two. **Public**.
+        Finite, ascending, at least two. **Public**. Values beyond the outer ones count in the first
+        or last interval.
     steps : int
-        G, weight of an example; in [1, 2^16].
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
+        G; in [1, 2^16].
 
     Examples
     --------
@@ -210,7 +193,7 @@ class ExampleCounts(IntegerNoise):
 
     @property
     def sensitivity(self) -> int:
-        """2 G: the weights of an example move by that much at most."""
+        """2 G."""
         return 2 * self.steps
 
     @cached_property
@@ -218,7 +201,7 @@ class ExampleCounts(IntegerNoise):
         return np.asarray(self.edges, dtype=np.float64).ravel()
 
     def weights(self, values: Iterable[object]) -> Ints:
-        """Return one example's weights by its rows, shape (K,); their sum is G, or 0."""
+        """Return one example's weights, shape (K,)."""
         numbers = [number for number in map(_number, values) if number is not None]
         # By the edges between two intervals alone: the first and the last one have no end.
         places = np.searchsorted(self._places[1:-1], numbers, side="right")
@@ -234,7 +217,7 @@ class ExampleCounts(IntegerNoise):
         return found
 
     def randomize(self, examples: Iterable[Iterable[object]], rng: RandomSource) -> Ints:
-        """Return noisy counts, int64 in steps, shape (K,), of the values of each example's rows."""
+        """Return noisy counts, int64 in steps, shape (K,), of each example's rows."""
         counts = self.total(examples)
         return counts + self.noise.sample(len(counts), rng)
 
@@ -244,7 +227,7 @@ class ExampleCounts(IntegerNoise):
         return sum(self.noise.log_prob(int(one)) for one in away)
 
     def quantile(self, report: Ints, share: float) -> float:
-        """Return the edge below which about this share of the examples lies, from a report."""
+        """Return the edge at which a report's running sum first reaches this share."""
         check_in("[0, 1]", "share", share)
         running = np.cumsum(np.asarray(report, dtype=np.int64))
         wanted = share * max(int(running[-1]), 1)
@@ -268,15 +251,8 @@ class BoundedMean(_OnGrid):
         Bounds that the value is clipped to; finite, lower < upper. Public: they must not depend on
         private values.
     grid_bits : int, optional
-        The bounds are 2^grid_bits steps apart, in [0, 40]. By default the noise has a scale of at
-        least 1,024 steps, and there are at least 2^20.
-    name : str
-        Name of the events in a ledger.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
+        G = 2^grid_bits, in [0, 40]. By default the noise has a scale of at least 1,024 steps, and G
+        is at least 2^20.
 
     Examples
     --------
@@ -294,12 +270,12 @@ class BoundedMean(_OnGrid):
 
     @property
     def steps(self) -> int:
-        """Grid steps between the bounds, G."""
+        """G."""
         return grid_steps(self.grid_bits, _LEAST_BITS, self.epsilon)
 
     @property
     def sensitivity(self) -> int:
-        """G: the client's integer moves by that much at most."""
+        """G."""
         return self.steps
 
     @property
@@ -313,15 +289,7 @@ class BoundedMean(_OnGrid):
         return self.steps // 2, (self.steps + 1) // 2
 
     def randomize(self, value: object, rng: RandomSource) -> int:
-        """Return a report of one number, in grid steps above ``lower``, also negative or above G.
-
-        Parameters
-        ----------
-        value : float
-            Clipped to the bounds. Anything but a number counts as their middle.
-        rng : RandomSource
-            Source of the noise.
-        """
+        """Return a report, in grid steps above ``lower``, also negative or above G."""
         rounded = self._rounded(value)
         if rounded is None:
             note(self.name, "the value is no number")

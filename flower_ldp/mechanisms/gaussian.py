@@ -1,46 +1,33 @@
 r"""The Gaussian mechanism on a whole update: clip, add normal noise, round to a grid.
 
 An update u with d entries is scaled by min(1, C / ||u||), divided by the grid's step and rounded
-towards zero, so that the integer vector x has :math:`\|x\|_2 \le R` in exact integer arithmetic.
-The report is
+towards zero to integers x, with :math:`\|x\|_2 \le R` exactly. The report is
 
 .. math:: y_i = \left\lfloor \frac{x_i + \lfloor 2^{33} Z_i \rfloor}{2^{31}}
           + \tfrac12 \right\rfloor
 
-with independent standard normal :math:`Z_i`: one byte an entry, on a grid of a quarter of the
-noise's standard deviation.
+with independent standard normal :math:`Z_i`, on a grid of a quarter of the noise's deviation.
 
 **Relation**: any two updates of one client.
 
 **Unit**: client.
 
-**Guarantee**: (epsilon, delta)-LDP for every pair on the curve of :func:`gaussian_delta`.
+**Guarantee**: (epsilon, delta)-LDP for every pair on the curve
+
+.. math:: \delta(\epsilon) = \Phi\left(\frac{\mu}{2} - \frac{\epsilon}{\mu}\right)
+          - e^\epsilon\, \Phi\left(-\frac{\mu}{2} - \frac{\epsilon}{\mu}\right)
+
+of :func:`gaussian_delta`, with :math:`\mu = 2R / 2^{33}`, in any number of dimensions.
 
 **Proof**: all x lie in one ball, at most 2R apart. As x is whole, y is a function of
-:math:`x + 2^{33} Z`: post-processing of the Gaussian mechanism with a shift of at most
-:math:`\mu = 2R / 2^{33}` (Balle and Wang 2018, Theorem 8). Rounding adds no term: x is rounded
-before the ball is checked, and y after the noise.
+:math:`x + 2^{33} Z`: post-processing of the Gaussian mechanism with a shift of at most :math:`\mu`
+deviations (Balle and Wang 2018, Theorem 8). Rounding adds no term: x is rounded before the ball is
+checked, and y after the noise.
 
 **Exactness**: the sampler is within total variation 2^-240 of the law for each entry, which adds
 at most :math:`(1 + e^\epsilon)\, d\, 2^{-240}` to delta; R is chosen with that taken off.
 
 **Invalid input**: an update with a value that is not finite, or of another shape, counts as zeros.
-
-**Estimate**: the mean of y times the grid's step is an unbiased estimate of the mean clipped update
-(rounding after noise four steps wide has a bias below 1e-100). Its standard deviation is
-:attr:`Gaussian.deviation` over the root of the number of clients.
-
-**Bytes**: the version, 1, then one signed byte an entry. A report that is longer, as a vector, than
-an honest one is with a chance of e^-64 is refused.
-
-**The curve.** Two inputs at a distance of :math:`\mu` standard deviations have exactly
-
-.. math:: \delta(\epsilon) = \Phi\left(\frac{\mu}{2} - \frac{\epsilon}{\mu}\right)
-          - e^\epsilon\, \Phi\left(-\frac{\mu}{2} - \frac{\epsilon}{\mu}\right)
-
-in any number of dimensions. The textbook's :math:`\sigma = \Delta\sqrt{2
-\ln(1.25/\delta)}/\epsilon` holds for :math:`\epsilon < 1` only (Dwork and Roth 2014, Theorem A.1):
-at epsilon 50 its sigma for delta 1e-5 has delta 0.586. Nothing here uses it.
 
 **Source**: Balle and Wang, "Improving the Gaussian Mechanism for Differential Privacy", 2018.
 """
@@ -87,11 +74,6 @@ class Gaussian(base.UpdateMechanism):
     clip_norm : float
         C: longer updates are scaled to this length; in [1e-30, 1e30].
 
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
-
     Examples
     --------
     >>> mechanism = Gaussian(epsilon=8.0, delta=1e-6, clip_norm=1.0)
@@ -108,7 +90,7 @@ class Gaussian(base.UpdateMechanism):
 
     @cached_property
     def radius(self) -> int:
-        """R: length of the longest clipped update, in steps of the fine grid."""
+        """R, in steps of the fine grid."""
         sampler = math.ldexp(1.0 + math.exp(self.epsilon), VARIATION_BITS) * LARGEST_DIMENSION
         # A millionth covers the roundings of the curve in doubles many times over.
         shift = largest_shift(self.epsilon, self.delta * (1.0 - 1e-6) - sampler)
@@ -116,12 +98,12 @@ class Gaussian(base.UpdateMechanism):
 
     @property
     def shift(self) -> float:
-        """Mu: the largest distance of two clipped updates over the noise's deviation."""
+        """The mu of the curve."""
         return math.ldexp(self.radius, 1 - DEVIATION_BITS)
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of an estimated entry's noise, rounding of the report included."""
+        """Deviation of an estimated entry's noise, the report's rounding included."""
         return self.step * math.sqrt(16.0 + 1.0 / 12.0)
 
     def describe(self) -> list[Fact]:
@@ -140,7 +122,7 @@ class Gaussian(base.UpdateMechanism):
         return (self.radius + LARGEST + _HALF >> _DROPPED_BITS) + 1
 
     def longest(self, dimension: int) -> float:
-        """Return a length that a report of so many entries exceeds with a chance of e^-64 at most.
+        """Return a length that a report exceeds with a chance of e^-64 at most.
 
         Triangle inequality over the clipped update, 4 Z, and roundings of at most 1/2 each, with
         P(||Z||^2 > d + 2 sqrt(64 d) + 128) <= e^-64 (Laurent and Massart 2000, Lemma 1, x = 64).
@@ -149,7 +131,7 @@ class Gaussian(base.UpdateMechanism):
         return math.ldexp(self.radius, -_DROPPED_BITS) + noise + 0.5001 * math.sqrt(dimension)
 
     def plan(self, dimension: int) -> GaussianPlan:
-        """Return what reports of updates of ``dimension`` entries are worth."""
+        """Return the value of reports of ``dimension`` entries."""
         noise = self.deviation / self.step
         return GaussianPlan(dimension, noise**2, self.clip_norm / self.deviation)
 
@@ -160,20 +142,7 @@ class Gaussian(base.UpdateMechanism):
     def randomize(
         self, value: object, rng: RandomSource, dimension: int | None = None
     ) -> NDArray[np.int8]:
-        """Return a report of one update.
-
-        Parameters
-        ----------
-        value : ndarray of floats, shape (d,)
-            The update; counts as zeros if it is not finite or has another shape.
-        rng : RandomSource
-            Source of the noise.
-        dimension : int, optional
-            d, public. By default the number of entries.
-
-        Returns
-        -------
-        ndarray of int8, shape (d,)
+        """Return a report of one update, int8 of shape (d,).
 
         Raises
         ------
@@ -189,7 +158,7 @@ class Gaussian(base.UpdateMechanism):
         return noisy.astype(np.int8)
 
     def clipped(self, value: object, dimension: int | None = None) -> Ints:
-        """Return x: the update on the fine grid, of exact length R at most. **Private**."""
+        """Return x, int64. **Private**."""
         return self._read(value, dimension)[0]
 
     @np.errstate(all="ignore")
@@ -210,7 +179,7 @@ class Gaussian(base.UpdateMechanism):
             factor *= 1.0 - 2.0**-32  # only roundings of doubles lead here
 
     def report_length(self, dimension: int) -> int:
-        """Return the number of bytes of every report of so many entries."""
+        """Return the number of bytes of every report."""
         return 1 + dimension
 
     def encode(self, report: NDArray[np.int8], dimension: int) -> bytes:
@@ -218,17 +187,10 @@ class Gaussian(base.UpdateMechanism):
         return bytes((base.REPORT_VERSION,)) + report.astype(np.int8, casting="no").tobytes()
 
     def decode(self, data: bytes, dimension: int) -> NDArray[np.int8]:
-        """Decode a report, strictly.
+        """Decode a report into int8; WireError ``"version"``, ``"length"`` or ``"range"``.
 
-        Returns
-        -------
-        ndarray of int8, shape (dimension,)
-
-        Raises
-        ------
-        WireError
-            ``"version"``, ``"length"``, or ``"range"`` for an entry that no client can have sent
-            and for a report longer than :meth:`longest`.
+        Out of range are entries that no client can have sent, and reports longer than
+        :meth:`longest`.
         """
         self.check_length(data, dimension)
         report = np.frombuffer(data, dtype=np.int8, offset=1)
@@ -253,10 +215,7 @@ class Gaussian(base.UpdateMechanism):
         return total
 
     def audit_pairs(self, dimension: int) -> tuple[base.Contrast, ...]:
-        """Return two opposite updates of the clipping length.
-
-        The score grows with the log-ratio but for the rounding of each entry of the report.
-        """
+        """Return two opposite updates of the clipping length."""
         update = np.full(dimension, self.clip_norm)
 
         def score(reports: Sequence[NDArray[np.int8]]) -> Ints:
@@ -265,19 +224,10 @@ class Gaussian(base.UpdateMechanism):
         return (base.Contrast("opposite updates", (update, -update), score, "sum of the report"),)
 
     def estimate(self, total: Ints, reports: int) -> Floats:
-        """Return an unbiased estimate of the mean clipped update.
+        """Return an unbiased estimate of the mean clipped update, float64 of shape (d,).
 
-        Parameters
-        ----------
-        total : ndarray of int64, shape (d,)
-            Sum of the reports.
-        reports : int
-            How many.
-
-        Raises
-        ------
-        ValueError
-            If there is no report.
+        ``total`` is the sum of the reports, int64, and ``reports`` their number; ValueError for
+        none.
         """
         check_in("[1, inf)", "reports", reports)
         return total.astype(np.float64) * (self.step / reports)
@@ -296,7 +246,6 @@ def squared_length(vector: Ints) -> int:
 
 
 def _log_normal_interval(low: float, high: float) -> float:
-    """Return the logarithm of the standard normal law's mass between two numbers."""
     if low + high < 0:
         low, high = -high, -low
     mass = (math.erfc(low * math.sqrt(0.5)) - math.erfc(high * math.sqrt(0.5))) / 2
@@ -315,19 +264,10 @@ _LARGE_SHIFT = 1e6
 
 
 def gaussian_delta(epsilon: float, shift: float) -> float:
-    """Return the delta of a normal shift by ``shift`` standard deviations.
+    """Return the delta of a normal shift; ValueError outside the intervals.
 
-    Parameters
-    ----------
-    epsilon : float
-        In [1e-3, 100].
-    shift : float
-        Distance of the inputs over the standard deviation of the noise; positive.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
+    ``epsilon`` is in [1e-3, 100]. ``shift``, positive, is the inputs' distance over the noise's
+    deviation.
     """
     check_in(_EPSILON, "epsilon", epsilon)
     check_in("(0, inf)", "shift", shift)
@@ -338,21 +278,9 @@ def gaussian_delta(epsilon: float, shift: float) -> float:
 
 
 def largest_shift(epsilon: float, delta: float) -> float:
-    """Return the largest shift that is (epsilon, delta)-differentially private.
+    """Return the largest shift of this epsilon and delta, by at most two parts in 10^12 too small.
 
-    Found by bisection; at most two parts in 10^12 smaller than what ``gaussian_delta`` allows.
-
-    Parameters
-    ----------
-    epsilon : float
-        In [1e-3, 100].
-    delta : float
-        In (0, 0.5].
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
+    ``epsilon`` is in [1e-3, 100] and ``delta`` in (0, 0.5]; ValueError otherwise.
     """
     check_in(f"(0, {LARGEST_DELTA:g}]", "delta", delta)
     # At epsilon 100 and delta 0.5 it is 14.1; at 1e-3 and 1e-18, 1.2e-4.
@@ -360,38 +288,23 @@ def largest_shift(epsilon: float, delta: float) -> float:
 
 
 def classical_deviation(epsilon: float, delta: float) -> float:
-    """Return sqrt(2 ln(1.25 / delta)) / epsilon, valid below epsilon 1 only; for comparison.
+    """Return sqrt(2 ln(1.25 / delta)) / epsilon, for comparison with ``1 / largest_shift``.
 
-    Compare it with ``1 / largest_shift(epsilon, delta)``: both are for inputs at distance 1.
+    Both are for inputs at distance 1. It is valid below epsilon 1 only.
     """
     return math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
 
 
 def gaussian_epsilon(shift: float, delta: float) -> float:
-    r"""Return the epsilon of a normal shift by ``shift`` standard deviations, however large.
+    r"""Return the epsilon of a positive shift, however large, and a delta in [1e-18, 1).
+
+    Not below the true one, and at most two parts in a million of delta above it; zero where delta
+    alone covers the shift. Shifts below 1e-7 count as 1e-7. From 1e6 on the result is a part in
+    10^15 larger, which covers its roundings. ValueError outside the intervals.
 
     With :math:`\epsilon = \mu (a + \mu / 2)` the curve is
-    :math:`\delta = \Phi(-a) - \varphi(a)\, M(a + \mu)` with Mills' ratio M
-    (:math:`\Phi(-x) / \varphi(x)`). Nothing in it overflows; :math:`a` is found by bisection.
-
-    Parameters
-    ----------
-    shift : float
-        Distance of the inputs over the standard deviation of the noise; positive.
-    delta : float
-        In [1e-18, 1).
-
-    Returns
-    -------
-    float
-        Not below the true one, and at most two parts in a million of delta above it; zero where
-        delta alone covers the shift. Shifts below 1e-7 count as 1e-7. From 1e6 on the result is a
-        part in 10^15 larger, which covers its roundings.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
+    :math:`\delta = \Phi(-a) - \varphi(a)\, M(a + \mu)`, with Mills' ratio M. Nothing in it
+    overflows; :math:`a` is found by bisection.
 
     Examples
     --------
@@ -426,18 +339,10 @@ def _mills(x: float) -> float:
 
 @dataclass(frozen=True)
 class GaussianPlan(base.UpdatePlan):
-    """The value of a sum of noised updates for one dimension, if each is as long as C.
+    """The value of a sum of noised updates, each as long as C; shorter updates have less.
 
-    Shorter updates have less. There is no bias: roundings of changing updates average out.
-
-    Parameters
-    ----------
-    dimension : int
-        d.
-    noise_per_step : float
-        Variance of an entry's noise, in units of a report.
-    length : float
-        C over the noise's deviation.
+    ``noise_per_step`` is the variance of an entry's noise in units of a report; ``length`` is C
+    over the noise's deviation.
     """
 
     dimension: int

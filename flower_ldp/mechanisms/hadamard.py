@@ -2,22 +2,15 @@ r"""Public rotations: a random sign for each coordinate, then Hadamard's matrix.
 
 Hadamard's matrix of order n, a power of two, has the entry :math:`(-1)^{|i \wedge j|}` in row i and
 column j (Sylvester's order). Behind random signs D its rows over :math:`\sqrt n` are n orthogonal
-unit vectors that prefer no coordinate. All inner products with a vector take n log2 n additions.
-Signs are bits of SHAKE-256 of a seed and a number, so that two machines find the same ones.
+unit vectors. Signs are bits of SHAKE-256 of a seed and a number, so that two machines find the same
+ones.
 
-**Subspace.** A run may agree on k < d public dimensions: a client projects its update, u becomes S
-u, and any mechanism randomizes these k numbers; the server moves the model by :math:`S^T` times the
-step. S is k rows, chosen by the seed, of an orthogonal matrix Q of order d. Q is a product of
-rotations of windows of n consecutive coordinates, n the largest power of two that is at most min(d,
-2^24). Windows follow one another, and the last one ends at d. Nothing is padded, so for every d and
-k :math:`S S^T = I` up to the rounding of doubles, and :math:`S^T S` is the projection onto the
-subspace, with mean k/d times the identity over seeds: S u has about the length :math:`\sqrt{k /
-d}\,|u|`.
+**Subspace.** A mechanism randomizes S u in place of the update u. S is k rows, chosen by the seed,
+of an orthogonal matrix of order d, which rotates windows of consecutive coordinates (docs/part.md).
+:math:`S S^T = I` up to the rounding of doubles.
 
 **Privacy.** S depends on nothing private. A mechanism's theorem holds for any two vectors, so for
 any two updates behind S: epsilon is unchanged, whoever chose the seed.
-
-**Cost.** About 2 d log2 n additions and five vectors of d doubles, for :math:`S` and :math:`S^T`.
 """
 
 import hashlib
@@ -37,8 +30,7 @@ from flower_ldp.parameter_bounds import Bounded, Checked, check_in
 def favoured_of(products: Floats, size: int, offset: int) -> Ints:
     """Return the positions of the K nearest codewords: 2i is row i, 2i + 1 is its opposite.
 
-    Of a row and its opposite one has the inner product's magnitude, and K is at most n, so
-    magnitudes order them. Magnitude 0 belongs to both alike.
+    Magnitudes order them, as K is at most n. Magnitude 0 belongs to a row and its opposite alike.
     """
     magnitudes = np.abs(products)
     threshold = np.partition(magnitudes, len(magnitudes) - size)[len(magnitudes) - size]
@@ -110,7 +102,7 @@ def transform(vector: NDArray[Any]) -> Floats:
     """Return Hadamard's matrix times a vector, or times each row of several, as float64.
 
     Undivided: applied twice it is n times the vector. Exact for integers whose magnitudes add up to
-    less than 2^53. The input is not changed.
+    less than 2^53.
     """
     found = np.array(vector, dtype=np.float64, order="C")
     span, order = 1, found.shape[-1]
@@ -125,7 +117,6 @@ def transform(vector: NDArray[Any]) -> Floats:
 
 @lru_cache(maxsize=8)
 def _matrix(order: int) -> Floats:
-    """Return Hadamard's matrix, after Sylvester."""
     found = np.ones((1, 1))
     while len(found) < order:
         found = np.block([[found, found], [found, -found]])
@@ -172,21 +163,14 @@ class Subspace(Checked):
             raise ValueError(f"the subspace needs a model of {needed}, got {weights}")
 
     def project(self, update: NDArray[Any]) -> Floats:
-        """Return S u.
+        """Return S u, float64 of shape (k,), for an update of floats, shape (d,).
 
-        Parameters
-        ----------
-        update : ndarray of floats, shape (d,)
-            Not changed. For finite numbers within float32 the result is finite.
-
-        Returns
-        -------
-        ndarray of float64, shape (k,)
+        It is finite for finite numbers within float32.
 
         Raises
         ------
         ValueError
-            If it is no vector, or has fewer than k entries.
+            If the update is no vector, or has fewer than k entries.
         """
         if update.ndim != 1:
             raise ValueError(f"update must be a vector, got shape {update.shape}")
@@ -198,18 +182,7 @@ class Subspace(Checked):
         return turned[self._rows(len(turned))]
 
     def lift(self, step: NDArray[Any], weights: int) -> Floats:
-        """Return the transpose of S times a step: of the step's length, in the subspace.
-
-        Parameters
-        ----------
-        step : ndarray of floats, shape (k,)
-            Not changed.
-        weights : int
-            d.
-
-        Returns
-        -------
-        ndarray of float64, shape (d,)
+        """Return S transposed times a step of shape (k,): float64 of shape (d,), d of ``weights``.
 
         Raises
         ------
@@ -237,7 +210,7 @@ class Subspace(Checked):
             yield flips, vector[start : start + order]
 
     def _rows(self, weights: int) -> Ints:
-        """Return which k rows of Q are S, in ascending order.
+        """Return which k rows are S, in ascending order.
 
         The first k different words of SHAKE-256 modulo d; for k above d/2, all but the first d - k.
         """
@@ -247,7 +220,6 @@ class Subspace(Checked):
 
 
 def _first_named(seed: int, count: int, weights: int) -> Bools:
-    """Return which are the first ``count`` different numbers of a stream below ``weights``."""
     name = hashlib.shake_256(b"flower-ldp subspace" + seed.to_bytes(8, "big"))
     words = np.frombuffer(name.digest(8 * count), dtype=">u8")
     named = np.zeros(weights, dtype=np.bool_)

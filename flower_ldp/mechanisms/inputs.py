@@ -1,12 +1,9 @@
 """Reading private values of any kind, and a note in the log for those that cannot be read.
 
-A mechanism answers every value: a refusal that depends on a private value is an outcome that no
-epsilon covers. An unreadable value gets the mechanism's *neutral law*: a valid value from a public
-distribution, randomized as any other. This is a mixture of the laws of valid values, so every bound
-on the ratio of two of them holds for it. The distributions prefer no value.
-
-Nothing here raises or warns because of a private value, whatever numpy's error state is. Reports
-and counts are public, and malformed ones are refused.
+An unreadable value gets the mechanism's *neutral law*: a valid value from a public distribution,
+which prefers none, randomized as any other. Every bound on the ratio of two laws holds for such a
+mixture. Nothing here raises or warns because of a private value, whatever numpy's error state is.
+Reports and counts are public, and malformed ones are refused.
 """
 
 import logging
@@ -57,10 +54,7 @@ def note(mechanism: str, why: str) -> None:
 
 
 def plain_array(value: object) -> NDArray[Any]:
-    """Return a value as an array of real numbers, or of objects if one entry is no number.
-
-    A value without entries becomes one object without axes.
-    """
+    """Return a value as an array of real numbers, or of objects if one entry is no number."""
     try:
         found = np.asarray(value)
         if found.dtype.kind in "biufO":
@@ -79,7 +73,7 @@ def plain_array(value: object) -> NDArray[Any]:
 def real_array(value: object) -> NDArray[np.floating[Any]]:
     """Return a value as an array of float16, 32 or 64; NaN where an entry is no real number.
 
-    Each entry is converted by itself; beyond the doubles it becomes infinite.
+    Beyond the doubles an entry becomes infinite.
     """
     found = plain_array(value)
     if found.dtype.kind == "O":
@@ -122,13 +116,8 @@ def read_records(
 ) -> tuple[NDArray[Any] | None, tuple[int, ...]]:
     """Return one record or a table of them as real numbers, or None; and the public shape.
 
-    ``shape`` is ``(width,)`` or ``(n, width)``; None takes the value's own number of rows as
-    public.
-
-    Raises
-    ------
-    ValueError
-        If ``shape`` has another form.
+    ``shape`` is ``(width,)`` or ``(n, width)``, or ValueError; None takes the value's own number of
+    rows as public.
     """
     found = real_array(value)
     if shape is not None and (len(shape) not in (1, 2) or shape[-1] != width):
@@ -148,8 +137,7 @@ def as_double(values: NDArray[Any]) -> Floats:
 def read_labels(values: object, categories: int, dtype: type[LabelT]) -> NDArray[LabelT]:
     """Return a copy of categories as integers of ``dtype``, with -1 for each entry that names none.
 
-    Integers, booleans and whole floats are read, each entry by itself. Without axes if ``values``
-    is no array.
+    Integers, booleans and whole floats are read. Without axes if ``values`` is no array.
     """
     found = plain_array(values)
     if found.dtype.kind == "O":
@@ -190,14 +178,9 @@ def refuse_prior(mechanism: str, prior: ArrayLike | None) -> None:
 def read_prior(
     mechanism: str, prior: ArrayLike | None, categories: int, shape: tuple[int, ...]
 ) -> Floats:
-    """Return public priors as rows: one row for all values, or one for each.
+    """Return public priors as rows: one row for all values, or one for each; ValueError for others.
 
     Entries are at least 0 and need not add up to 1.
-
-    Raises
-    ------
-    ValueError
-        If there is none, or it is no such array.
     """
     if prior is None:
         raise ValueError(f"prior must be given for {mechanism}")

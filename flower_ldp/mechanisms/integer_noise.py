@@ -4,35 +4,26 @@ r"""Exact noise on integers: discrete Laplace, and normal in fixed point.
 
 .. math:: P(X = x) = \frac{1 - q}{1 + q} q^{|x|}, \qquad q = e^{-\alpha}.
 
-Neighbouring integers differ in probability by :math:`e^\alpha`, so adding X to each entry of
-integer vectors at L1 distance s is :math:`\alpha s`-DP (Ghosh, Roughgarden and Sundararajan 2012).
+Adding X to each entry of integer vectors at L1 distance s is :math:`\alpha s`-DP (Ghosh,
+Roughgarden and Sundararajan 2012).
 
-*Sampling.* X is negative with probability q / (1 + q); given the sign, M = X or M = -X - 1 is
-geometric. With :math:`M = 2^w H + L`, H is geometric with ratio :math:`q^{2^w}`, and the digits of
-L have independent laws proportional to :math:`q^{r 2^s}` for a digit r at bit s. X is the exclusive
-or of a signed high part and a few digits, each from a table that 16 random bits index
-(:class:`ExactLookup`). The tail beyond the table is drawn again and added, which is exact since the
-law has no memory.
+*Sampling.* X is the exclusive or of a signed high part and a few digits, each from a table
+(:class:`ExactLookup`). The tail beyond a table is drawn again and added: the law has no memory.
 
 *Exactness.* No step uses floating point. Weights are integers in units of 2^-256 for a rate a part
 in 2^100 *below* :math:`\alpha`; rounding them changes a log-ratio of neighbours by less than that
-gap. Hence :math:`P(x) \le e^\alpha P(x \pm 1)` holds for the sampler itself, for all x.
+gap (docs/laplace.md). Hence :math:`P(x) \le e^\alpha P(x \pm 1)` holds for the sampler itself.
 
 **Normal noise** is :math:`\lfloor 2^{33} Z \rfloor` for a real standard normal Z, found bit by bit
 (after Karney, "Sampling exactly from the normal distribution", 2016). A theorem about adding a real
 normal number and rounding holds for adding these integers.
 
-*Sampling.* With s = 2^9 write :math:`s|Z| = k + w`, k whole and w in [0, 1). The density is
-
-.. math:: e^{-(k+w)^2 / 2s^2} = e^{-k^2 / 2s^2} \cdot e^{-\gamma}, \quad
-          \gamma = w (2k + w) / 2s^2.
-
-k comes from a table of the first factor, w is uniform, the pair is kept with probability
-:math:`e^{-\gamma}`, and the sign is a fair coin. For :math:`e^{-\gamma}`, uniform numbers are drawn
-while :math:`\gamma > V_1 > V_2 > \ldots`: the chain has at least n members with probability
-:math:`\gamma^n / n!`, so an even number with probability :math:`e^{-\gamma}` (von Neumann 1951;
-:math:`\gamma \le 0.04` here). The first 24 bits of w and 39 bits of V_1 decide all but a draw in a
-thousand; 300 further bits decide the others.
+*Sampling.* With s = 2^9 write :math:`s|Z| = k + w`, k whole and w in [0, 1). k comes from a table
+of weights :math:`e^{-k^2 / 2s^2}`, w is uniform, the pair is kept with probability
+:math:`e^{-\gamma}` for :math:`\gamma = w (2k + w) / 2s^2`, and the sign is a fair coin. For
+:math:`e^{-\gamma}`, uniform numbers are drawn while :math:`\gamma > V_1 > V_2 > \ldots`: an even
+number has this probability (von Neumann 1951; :math:`\gamma \le 0.04` here). 300 bits
+decide what the first 24 of w and 39 of V_1 leave open.
 
 *Exactness.* Integer arithmetic throughout. The table's weights are multiples of 2^-256 that end
 18.4 standard deviations out, and ties may remain after 300 bits: the law of one draw is within
@@ -69,7 +60,6 @@ def _power(exponent: Fraction) -> int:
 
 
 def _powers(ratio: int, count: int) -> list[int]:
-    """Return ``ratio**0, ..., ratio**(count - 1)`` in units of 2^-512."""
     found = [1 << _FIXED_BITS]
     while len(found) < count:
         found.append(found[-1] * ratio >> _FIXED_BITS)
@@ -91,13 +81,7 @@ class DiscreteLaplace:
     Parameters
     ----------
     rate : Fraction
-        Natural log-ratio of neighbouring probabilities, in [2^-48, 32]. The standard deviation is
-        about sqrt(2) / rate steps.
-
-    Raises
-    ------
-    ValueError
-        If the rate is outside its interval.
+        In [2^-48, 32]; ValueError otherwise. The standard deviation is about sqrt(2) / rate steps.
 
     Examples
     --------
@@ -124,12 +108,11 @@ class DiscreteLaplace:
 
     @cached_property
     def _low_bits(self) -> int:
-        """w, the bits of the magnitude in digits; the high part falls by e^-1/4 or more a step."""
+        """w; the high part falls by e^-1/4 or more a step."""
         return max(0, math.floor(1 / self.rate).bit_length() - 2)
 
     @cached_property
     def _shifts(self) -> tuple[int, ...]:
-        """Borders between the digits, from bit 0 to bit w."""
         count = -(-self._low_bits // _DIGIT_BITS)
         return tuple(self._low_bits * i // count for i in range(count + 1)) if count else (0,)
 
@@ -159,7 +142,7 @@ class DiscreteLaplace:
 
     @cached_property
     def _values(self) -> tuple[Ints, ...]:
-        """The value of each outcome of each law: the exclusive or of all is the noise."""
+        """The value of each outcome of each law."""
         side = np.arange(self._span + 1, dtype=np.int64) << self._low_bits
         digits = zip(self._digits, self._shifts, strict=False)
         low = (np.arange(len(law.weights), dtype=np.int64) << shift for law, shift in digits)
@@ -167,7 +150,6 @@ class DiscreteLaplace:
 
     @cached_property
     def _limit(self) -> int:
-        """Power of two above every decided magnitude."""
         return 1 << ((self._span + 1) << self._low_bits).bit_length()
 
     @cached_property
@@ -202,7 +184,6 @@ class DiscreteLaplace:
         return noise
 
     def _settle(self, indices: NDArray[np.uint16], rng: RandomSource) -> Ints:
-        """Return the noise whose first bits are ``indices``, by further bits."""
         outcomes = self._high.settle(indices[0], rng)
         noise = self._values[0][outcomes]
         for i in np.flatnonzero(outcomes % (self._span + 1) == self._span):
@@ -224,7 +205,7 @@ class DiscreteLaplace:
                 return ~magnitude if negative else magnitude
 
     def probability(self, x: int) -> Fraction:
-        """Return P(X = x) of the sampler as built, roundings included, exactly."""
+        """Return P(X = x) of the sampler as built, exactly."""
         side, magnitude = (1, ~x) if x < 0 else (0, x)
         weights = self._high.weights[side * (self._span + 1) :][: self._span + 1]
         laps, part = divmod(magnitude >> self._low_bits, self._span)
@@ -242,7 +223,7 @@ class DiscreteLaplace:
 
     @property
     def standard_deviation(self) -> float:
-        """Standard deviation in steps, sqrt(2 q) / (1 - q)."""
+        """In steps, sqrt(2 q) / (1 - q)."""
         return 1.0 / (math.sqrt(2.0) * math.sinh(float(self.rate) / 2))
 
 
@@ -267,7 +248,7 @@ LARGEST = _ENTRIES << _FINE_BITS
 
 @lru_cache(maxsize=1)
 def coarse_law() -> ExactLookup:
-    """Return the law of k: weights in proportion to exp(-k^2 / 2s^2).
+    """Return the law of k.
 
     The quotients of neighbouring weights are the odd powers of exp(-1 / 2s^2).
     """

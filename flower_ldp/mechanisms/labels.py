@@ -1,22 +1,15 @@
 r"""Mechanisms for labels, and the methods by name.
 
-:data:`LABEL_METHODS` is the one table: a configuration's ``response`` is one of its keys, policies
-know the names of its mechanisms, and the audit of stored labels draws from all methods without a
-prior. A new method needs a mechanism and a row.
-
 **Subset selection** (Wang et al. 2016; Ye, Barg 2018) reports a set Z of w of the k categories.
 With probability :math:`t = w(e^\epsilon - 1)/(w(e^\epsilon - 1) + k)` it is uniform on the sets
-that hold the value, otherwise uniform on all sets. The value is then in Z with probability :math:`p
-= w e^\epsilon/(w e^\epsilon + k - w)`. To draw, a value v is the private one with probability t and
-uniform otherwise, and w - 1 uniform others join it, by the same steps for every value.
+that hold the value, otherwise uniform on all sets. Every value takes the same steps.
 **RRWithPrior** (Ghazi et al. 2021, Algorithms 2 and 3) takes the j categories :math:`S_j` of the
 largest prior and applies j-ary response on them, with a uniform member for values outside. j
 maximizes the probability of a true report,
 
 .. math:: w_j = \frac{e^\epsilon}{e^\epsilon + j - 1} \sum_{i \in S_j} p_i ,
 
-which no epsilon-LDP report exceeds (their Theorem 3). j counts from 1; from 0 it would be too
-small.
+which no epsilon-LDP report exceeds (their Theorem 3). j counts from 1.
 
 **Relation**: any two values, for a fixed prior.
 
@@ -31,19 +24,11 @@ values outside; the largest ratio is :math:`1 + jt/(1-t) = e^\epsilon`.
 
 **Exactness**: t is rounded *down* to a multiple of :math:`2^{-256}`, and the ratio grows with t.
 
-**Invalid input**: what names no category gets a uniform category, randomized: a uniform set, or a
+**Invalid input**: anything but a category gets a uniform category, randomized: a uniform set, or a
 uniform member of :math:`S_j`.
 
 **The prior is public**: it must not depend on the private value, unless through reports that are
 paid for, about this value (both costs add up) or about others (they do not).
-
-**Estimate**: with N reports of which :math:`C_j` hold j, and r the probability that a report holds
-a given other category, :math:`(C_j - N r)/(p - r)` is an unbiased estimate of how often j is true.
-The mutual information of a report with a uniform value is
-
-.. math:: p \ln\frac{p k}{w} + (1-p) \ln\frac{(1-p) k}{k-w}
-
-nats, largest near :math:`w = k(\epsilon e^\epsilon - e^\epsilon + 1)/(e^\epsilon - 1)^2`.
 """
 
 import math
@@ -79,19 +64,12 @@ class SubsetSelection(LabelMechanism):
     epsilon : float
         Per release of one value; in (0, 100].
     categories : int
-        Number of values; in [2, 62].
+        In [2, 62].
     size : int
         Of the sets; in [1, categories - 1]. 0 is replaced by the size with the largest mutual
         information.
-    name : str
-        Name of the events in a ledger.
     unit : Unit
         Whose value it is.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
 
     Examples
     --------
@@ -127,7 +105,7 @@ class SubsetSelection(LabelMechanism):
 
     @property
     def law_terms(self) -> tuple[int, ...]:
-        """The size, which fixes the law beside epsilon and categories."""
+        """The size."""
         return (self.size,)
 
     @property
@@ -136,7 +114,7 @@ class SubsetSelection(LabelMechanism):
         return mutual_information(self.epsilon, self.categories, self.size)
 
     def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
-        """Return a report of one value; a uniform set for anything outside [0, categories)."""
+        """Return a report of one value."""
         return int(self._draw(np.array(inputs.read_label(value, self.categories)), rng))
 
     def _answer(self, labels: Ints, rng: RandomSource, priors: Floats) -> Ints:
@@ -155,13 +133,7 @@ class SubsetSelection(LabelMechanism):
         return below | others >> first << first + 1 | np.int64(1) << first
 
     def log_prob(self, report: SupportsIndex, value: SupportsIndex | None) -> float:
-        """Return log P(report | value) of the sampler as built, roundings included.
-
-        Raises
-        ------
-        ValueError
-            If ``report`` is no set of ``size`` categories.
-        """
+        """Return log P(report | value) as built; ValueError as :meth:`members`."""
         told = inputs.check_category("report", report, self.report_end)
         if told.bit_count() != self.size:
             raise ValueError(f"report must be a set of {self.size} categories, got {told}")
@@ -170,20 +142,12 @@ class SubsetSelection(LabelMechanism):
         return self._log_law(is_read=is_read, is_held=is_read and bool(told >> found & 1))
 
     def members(self, reports: ArrayLike) -> Bools:
-        """Return which categories each report holds.
-
-        Parameters
-        ----------
-        reports : array_like of integers, any shape
-
-        Returns
-        -------
-        ndarray of bool, the shape of ``reports`` with ``categories`` appended
+        """Return which categories each report holds, bool, along a further axis.
 
         Raises
         ------
         ValueError
-            If one is no set of ``size`` categories.
+            If a report is no set of ``size`` categories.
         """
         found = inputs.check_labels("reports", reports, self.report_end)
         bits = found[..., np.newaxis] >> np.arange(self.categories) & 1
@@ -200,19 +164,10 @@ class SubsetSelection(LabelMechanism):
         return np.where(self.members(reports), held, held * math.exp(-self.epsilon))
 
     def estimate(self, counts: ArrayLike, total: int) -> Floats:
-        """Return unbiased estimates of how often each category is true.
+        """Return unbiased estimates of how often each category is true, float64.
 
-        Parameters
-        ----------
-        counts : array_like of integers, shape (categories,)
-            Reports that hold each category: ``members(reports).sum(axis=0)``.
-        total : int
-            Number of reports.
-
-        Returns
-        -------
-        ndarray of float64, shape (categories,)
-            They add up to the number of reports; single ones may be negative.
+        They add up to the number of reports, ``total``; single ones may be negative. ``counts`` of
+        shape (categories,) is ``members(reports).sum(axis=0)``.
 
         Raises
         ------
@@ -257,16 +212,9 @@ class RRWithPrior(LabelMechanism):
     epsilon : float
         Per release of one value; in (0, 100].
     categories : int
-        Number of values; in [2, 2^20].
-    name : str
-        Name of the events in a ledger.
+        In [2, 2^20].
     unit : Unit
         Whose value it is.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
 
     Examples
     --------
@@ -284,19 +232,13 @@ class RRWithPrior(LabelMechanism):
 
     @cached_property
     def _truth_weights(self) -> tuple[int, ...]:
-        """The probability t of RRTop-j, for j of 1 and up, in units of 2^-256."""
+        """t, for j of 1 and up, in units of 2^-256."""
         return tuple(truth_weight(self.epsilon, j) for j in range(1, self.categories + 1))
 
     def randomize(
         self, value: SupportsIndex | None, rng: RandomSource, prior: ArrayLike | None = None
     ) -> int:
-        """Return a report of one value.
-
-        Raises
-        ------
-        ValueError
-            If ``prior`` is no prior.
-        """
+        """Return a report of one value; ValueError if ``prior`` is no prior."""
         label = np.array(inputs.read_label(value, self.categories))
         return int(self._draw(label, rng, self._rows(prior, ())))
 
@@ -312,7 +254,6 @@ class RRWithPrior(LabelMechanism):
         return self._draw(labels, rng, self._rows(prior, labels.shape))
 
     def _answer(self, labels: Ints, rng: RandomSource, priors: Floats) -> Ints:
-        """Return reports of a block of labels, by one prior for all or one for each."""
         order, size = self._choose(priors)
         size = np.broadcast_to(size, labels.shape)
         row = np.arange(len(order))
@@ -322,16 +263,7 @@ class RRWithPrior(LabelMechanism):
         return order[row, rank]
 
     def sizes(self, prior: ArrayLike) -> Ints:
-        """Return the number of categories that may be reported, for each prior.
-
-        Parameters
-        ----------
-        prior : array_like of float, shape (..., categories)
-
-        Returns
-        -------
-        ndarray of int64, shape ``prior.shape[:-1]``
-        """
+        """Return j for each prior, int64; ``prior`` has the shape (..., categories)."""
         shape = np.shape(prior)[:-1]
         return self._choose(self._rows(prior, shape))[1].reshape(shape)
 
@@ -352,7 +284,7 @@ class RRWithPrior(LabelMechanism):
     def log_prob(
         self, report: SupportsIndex, value: SupportsIndex | None, prior: ArrayLike | None = None
     ) -> float:
-        """Return log P(report | value, prior) of the sampler as built, roundings included.
+        """Return log P(report | value, prior) of the sampler as built.
 
         Raises
         ------
@@ -375,7 +307,7 @@ class RRWithPrior(LabelMechanism):
         return inputs.read_prior(self.name, prior, self.categories, shape)
 
     def _choose(self, rows: Floats) -> tuple[NDArray[np.intp], Ints]:
-        """Return the categories in the order of each prior, and how many of them to use."""
+        """Return the categories in the order of each prior, and j."""
         largest = rows.max(axis=1, keepdims=True)
         # Divided by the largest, so that no sum can overflow; equal priors keep their order.
         rows = np.where(largest > 0, rows / np.where(largest > 0, largest, 1.0), 1.0)

@@ -10,27 +10,17 @@ unit. Discrete Laplace noise of rate :math:`\epsilon / 2G` is added to each.
 **Guarantee**: a row is epsilon-LDP, and tight for k >= 2 (two one-hot rows).
 
 **Proof**: rounded rows have L1 norm G, so their L1 distance is at most 2G. Each step of distance
-changes a log-probability by at most :math:`\epsilon / 2G`. The factor 2 is a theorem about the
-simplex. Texts that take 1 deliver twice the epsilon that they name.
+changes a log-probability by at most :math:`\epsilon / 2G`.
 
-**Exactness**: integers and exact discrete noise. Floating-point Laplace noise reveals its input by
-the outputs that it can reach (Mironov 2012). Each entry is rounded down, and the missing units go
-to the largest remainders, so that the sum is exactly G. The proof needs nothing else of the
-rounding, which moves an entry by less than a thousandth of the noise.
+**Exactness**: integers and exact discrete noise, since floating-point noise reveals its input
+(Mironov 2012). Entries are rounded down and the missing units go to the largest remainders, so the
+sum is exactly G. The proof needs nothing else of the rounding.
 
 **Invalid input**: a row off the simplex counts as its centre: each entry is
 :math:`\lfloor G/k \rfloor`, and the missing units go to a uniform subset of the entries. If there
 are not as many rows and entries as agreed, all rows count as the centre.
 
-**Estimate**: report / G is the rounded row plus noise of mean zero, and so is any average.
-
-**Planning.** Continuous noise of scale b has :math:`P(|noise| < a) = 1 - e^{-a/b}`, and
-b = 2 / epsilon. The grid changes this by less than a part in a thousand.
-
-**Projection.** The nearest point on the simplex to y is :math:`x_i = \max(y_i - \tau, 0)` with the
-one :math:`\tau` that makes the sum 1 (Held, Wolfe, Crowder 1974): with y in descending order,
-:math:`\tau = (y_1 + \dots + y_r - 1)/r` for the largest r with :math:`y_r > \tau`. It is
-post-processing, and no row on the simplex is farther from it than from the report.
+**Estimate**: report / G is the rounded row plus noise of mean zero.
 
 **Source**: Dwork, McSherry, Nissim, Smith 2006; Ghosh, Roughgarden, Sundararajan 2009 (discrete).
 """
@@ -85,19 +75,10 @@ def grid_steps(bits: int | None, least: int, epsilon: float) -> int:
 
 
 def round_to_grid(rows: NDArray[np.floating[Any]], steps: int) -> Ints:
-    """Round rows on the simplex to integers that add up to ``steps``.
+    """Round rows on the simplex, shape (n, k), to int64 that add up to ``steps`` exactly.
 
-    Parameters
-    ----------
-    rows : ndarray of float64, shape (n, k)
-        Finite, not negative, with sums near 1, which are made 1.
-    steps : int
-        Steps per unit, at most 2^40.
-
-    Returns
-    -------
-    ndarray of int64, shape (n, k)
-        Not negative; each row adds up to ``steps`` exactly.
+    Rows are float64, finite, not negative, with sums near 1, which are made 1. ``steps`` is at most
+    2^40.
     """
     scaled = rows * (steps / rows.sum(axis=1, keepdims=True))
     whole = np.floor(scaled)
@@ -122,7 +103,7 @@ class IntegerNoise(Mechanism[Any, Any]):
         _ = self.noise
 
     def _check(self) -> None:
-        """Raise ValueError if what has no interval of its own is wrong."""
+        """Raise ValueError for fields without an interval of their own."""
 
     @property
     @abstractmethod
@@ -149,15 +130,8 @@ class Laplace(IntegerNoise):
     rows : int
         Rows of one release, n, at least 1. Public.
     grid_bits : int, optional
-        The grid has G = 2^grid_bits steps per unit, in [0, 40]. By default the noise has a scale of
-        at least 1,024 steps, and G is at least 1,024.
-    name : str
-        Name of the events in a ledger.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
+        The grid has G = 2^grid_bits steps per unit, in [0, 40]. By default G and the noise's scale
+        in steps are at least 1,024.
 
     Examples
     --------
@@ -180,17 +154,17 @@ class Laplace(IntegerNoise):
 
     @property
     def steps(self) -> int:
-        """Grid steps per unit, G."""
+        """G."""
         return grid_steps(self.grid_bits, _LEAST_BITS, self.epsilon / SIMPLEX_SENSITIVITY)
 
     @property
     def sensitivity(self) -> int:
-        """2 G: a row moves by that much at most."""
+        """2 G."""
         return SIMPLEX_SENSITIVITY * self.steps
 
     @property
     def published_epsilon(self) -> float:
-        """What texts that take a sensitivity of 1 call the same noise: half."""
+        """Half of epsilon: the same noise in texts that take a sensitivity of 1."""
         return self.epsilon / SIMPLEX_SENSITIVITY
 
     @property
@@ -204,7 +178,6 @@ class Laplace(IntegerNoise):
         return round_to_grid(rows, self.steps), good
 
     def _neutral_rows(self, count: int, rng: RandomSource) -> Ints:
-        """Return the centre on the grid, its remainder at random places."""
         least, missing = divmod(self.steps, self.classes)
         found = np.full((count, self.classes), least, dtype=np.int64)
         if missing > count:
@@ -221,19 +194,10 @@ class Laplace(IntegerNoise):
         return found
 
     def randomize(self, value: object, rng: RandomSource) -> Ints:
-        """Return a report of rows of class probabilities.
+        """Return a report, int64 in grid steps, negative ones and more than G among them.
 
-        Parameters
-        ----------
-        value : ndarray of float, shape (rows, classes)
-            Each row on the simplex, its sum within 1e-3 of 1. Any other row counts as the centre.
-        rng : RandomSource
-            Source of the noise.
-
-        Returns
-        -------
-        ndarray of int64, shape (rows, classes)
-            Grid steps, negative ones and more than G among them.
+        ``value`` and report have the shape (rows, classes). A row is on the simplex if its sum is
+        within 1e-3 of 1.
         """
         rounded, good = self._rounded(value)
         (wrong,) = np.nonzero(~good)
@@ -265,17 +229,9 @@ class Laplace(IntegerNoise):
         return law - math.log(math.comb(self.classes, missing))
 
     def estimate(self, report: Ints) -> Floats:
-        """Return unbiased estimates of rounded rows.
+        """Return unbiased estimates of rounded rows, float64, which may lie off the simplex.
 
-        Parameters
-        ----------
-        report : ndarray of int64, shape (any number, classes)
-            Reports of any number of clients.
-
-        Returns
-        -------
-        ndarray of float64, same shape
-            Off the simplex; projecting onto it is post-processing.
+        ``report`` is int64 of shape (any number, classes), from any number of clients.
         """
         return np.asarray(report, dtype=np.float64) / self.steps
 
@@ -305,19 +261,10 @@ class LaplacePlan(Checked):
 
     @classmethod
     def from_noise(cls, below: float, probability: float) -> LaplacePlan:
-        """Return the plan whose absolute noise on an entry is below a bound so often.
+        """Return the plan whose absolute noise on an entry is ``below`` a positive bound so often.
 
-        Parameters
-        ----------
-        below : float
-            Bound, positive.
-        probability : float
-            In (0, 1).
-
-        Raises
-        ------
-        ValueError
-            If a parameter is outside its interval.
+        It is for continuous noise; the grid changes it by less than a part in a thousand.
+        ValueError for a ``probability`` outside (0, 1) and other bounds.
 
         Examples
         --------
@@ -331,12 +278,12 @@ class LaplacePlan(Checked):
 
     @property
     def published_epsilon(self) -> float:
-        """The name of the same noise in texts with sensitivity 1."""
+        """As :attr:`Laplace.published_epsilon`."""
         return self.epsilon / SIMPLEX_SENSITIVITY
 
     @property
     def scale(self) -> float:
-        """Scale b of the noise on an entry, which is also its mean absolute value."""
+        """Scale b of the noise on an entry, 2 / epsilon, and its mean absolute value."""
         return SIMPLEX_SENSITIVITY / self.epsilon
 
     def noise_below(self, probability: float) -> float:
@@ -350,22 +297,10 @@ ROW_SUM_TOLERANCE = 1e-3
 
 
 def project_to_simplex(rows: ArrayLike) -> Floats:
-    """Return the nearest row on the simplex for each row, in Euclidean distance.
+    """Return the nearest row on the simplex for each row, float64 (Held, Wolfe, Crowder 1974).
 
-    Parameters
-    ----------
-    rows : array_like of float, shape (n, k) or (k,)
-        Finite numbers; k at least 1.
-
-    Returns
-    -------
-    ndarray of float64, same shape
-        Not negative; each row adds up to 1.
-
-    Raises
-    ------
-    ValueError
-        If the shape is another or an entry is not finite.
+    It is post-processing. Rows of another shape than (n, k) or (k,), or not finite, raise
+    ValueError.
 
     Examples
     --------
@@ -388,20 +323,9 @@ def project_to_simplex(rows: ArrayLike) -> Floats:
 
 
 def read_simplex_rows(value: object, shape: tuple[int, int]) -> tuple[Floats, Bools]:
-    """Return private rows, the centre in place of those off the simplex, and which are on it.
+    """Return private rows as a float64 copy, and which are on the simplex; others are its centre.
 
-    Parameters
-    ----------
-    value : object
-        Class probabilities; each row is judged by itself.
-    shape : (int, int)
-        The public shape, n and k. A value of another shape has no valid row.
-
-    Returns
-    -------
-    rows : ndarray of float64, shape (n, k)
-        A copy.
-    good : ndarray of bool, shape (n,)
+    ``shape`` is the public one, n and k. A value of another shape has no valid row.
     """
     found = real_array(value)
     if found.shape != shape:
@@ -414,16 +338,9 @@ def read_simplex_rows(value: object, shape: tuple[int, int]) -> tuple[Floats, Bo
 
 
 def check_simplex_rows(name: str, rows: NDArray[Any], classes: int | None) -> Floats:
-    """Return rows as float64, or raise unless they are on the simplex.
+    """Return rows of shape (n, k) as float64, or raise unless they are on the simplex.
 
-    Parameters
-    ----------
-    name : str
-        Name in the error, which shows no entry: rows are private.
-    rows : ndarray of float, shape (n, k)
-        Class probabilities.
-    classes : int, optional
-        The required width, k.
+    The error shows no entry: rows are private.
 
     Raises
     ------

@@ -1,8 +1,7 @@
 r"""MagRR: the server learns the step size from one randomized bit per client.
 
-A SignDS report has no magnitude. A client's magnitude is
-:math:`r = \frac1K \sum_{j \in S} s u_j`, the mean over its K largest entries. The server keeps an
-estimate r_est and asks one question a round, "is r below the threshold?":
+A client's magnitude r is the mean of s u over its K largest entries S. The server keeps an
+estimate r_est and asks once a round, "is r below the threshold?":
 
 * **growth**: threshold 2 r_est. A majority of "no" doubles r_est; "yes" starts contraction.
 * **contraction**: threshold r_est. A majority of "yes" halves r_est.
@@ -23,28 +22,11 @@ update as the selection, so a round costs the sum of both epsilons.
 **Invalid input**: an update without a magnitude gets a fair bit, randomized. A magnitude of 0 would
 vote "below" each time.
 
-**Beyond the published rule.** A single false majority halves r_est for ever (with every true bit
-0, its chance is 0.27 at 100 clients and epsilon 0.1). Here reports of rounds that ask the same
-question are pooled. A majority counts once its lead, yes minus no, reaches
-:meth:`MagRR.barrier`, the larger of two bounds:
-
-* :math:`B/\epsilon` with :math:`B = \ln\frac{1-\alpha}{\alpha}`: Wald's test of "all say yes"
-  against "all say no", in which a report weighs epsilon. If at most a share
-  :math:`\theta < 1/2` of the clients truly says yes in every round, the chance of ever accepting
-  "yes" is at most :math:`e^{-\lambda B/\epsilon}`, with :math:`\lambda = \ln\frac{1-p}{p}` and
-  :math:`p = \frac12 - (\frac12 - \theta) \tanh\frac\epsilon2`; it is :math:`e^{-B}` if all agree.
-  *Proof*: given the past, a round's reports are independent, ones with probabilities :math:`p_i`
-  of mean at most p. :math:`\ln(p_i e^\lambda + (1-p_i) e^{-\lambda})` is concave in
-  :math:`p_i`, so the mean of :math:`e^{\lambda \cdot lead}` grows by at most
-  :math:`(p e^\lambda + (1-p) e^{-\lambda})^N = 1` a round. It is a supermartingale, and Ville's
-  inequality is the claim. The number of replies may vary and depend on the past.
-* ``significance`` standard deviations of the noise of the largest pooled round: many clients that
-  are divided must not be decided by a lead that the next round would turn.
-
-:math:`\alpha` is the chance that a normal variable exceeds ``significance`` standard deviations.
-After ``regrow_after`` contraction rounds without a halving, the next "no" asks the growth question
-again, so that too small an estimate recovers. ``significance=0, regrow_after=0`` is the published
-rule.
+**Beyond the published rule**, reports of rounds that ask the same question are pooled, and a
+majority counts once its lead, yes minus no, reaches :meth:`MagRR.barrier`. This is the larger of
+:math:`B/\epsilon` with :math:`B = \ln\frac{1-\alpha}{\alpha}` (Wald's test) and ``significance``
+standard deviations of the largest pooled round, :math:`\alpha` being the chance that a normal
+variable exceeds these. docs/magrr.md has the theorem and its proof.
 
 **Source**: Jiang, Zhou, Grossklags, "SignDS-FL", ACM TIST 13(5), 2022, section 5; Wald, "Sequential
 tests of statistical hypotheses", Annals of Mathematical Statistics 16(2), 1945.
@@ -79,7 +61,6 @@ class StepEstimate:
     value : float
         r_est, in units of the update.
     phase : Phase
-        Growth or contraction.
     settled : int
         Contraction rounds in a row that kept the value.
     ones, total, largest : int
@@ -119,13 +100,8 @@ class MagRR(Mechanism[Any, int]):
         Standard deviations that a majority needs: by default a false one has a chance of 1.1 % if
         all clients agree. 0 is the published rule.
     regrow_after : int
-        Contraction rounds in a row without a halving after which "no" starts growth again; 0 for
-        never, as published.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
+        Contraction rounds in a row without a halving after which "no" starts growth again, so that
+        too small an estimate recovers; 0 for never, as published.
     """
 
     name = "magrr"
@@ -157,13 +133,7 @@ class MagRR(Mechanism[Any, int]):
         return StepEstimate(self.initial_estimate)
 
     def barrier(self, largest_round: int) -> float:
-        """Return the lead, yes minus no, that decides.
-
-        Parameters
-        ----------
-        largest_round : int
-            Reports in the largest pooled round.
-        """
+        """Return the lead that decides, for so many reports in the largest pooled round."""
         keep = self.response.keep_probability
         noise = 2.0 * math.sqrt(largest_round * keep * (1.0 - keep))
         return max(_log_odds(self.significance) / self.epsilon, self.significance * noise)
@@ -171,17 +141,8 @@ class MagRR(Mechanism[Any, int]):
     def majority(self, ones: int, total: int, largest: int | None = None) -> int | None:
         """Return the majority's answer B (1 is yes), or None if noise may explain it.
 
-        Parameters
-        ----------
-        ones, total : int
-            Reports of "yes", and all reports.
-        largest : int, optional
-            Reports in the largest pooled round; by default ``total``.
-
-        Raises
-        ------
-        ValueError
-            If the counts are impossible.
+        ``largest`` is the number of reports in the largest pooled round, by default ``total``;
+        impossible counts raise ValueError.
         """
         check_in(f"[0, {total}]", "ones", ones)
         if total == 0:
@@ -196,24 +157,12 @@ class MagRR(Mechanism[Any, int]):
         return int(lead > 0) if abs(lead) >= barrier else None
 
     def answer(self, state: StepEstimate, ones: int, total: int) -> int | None:
-        """Return B after a round of ``total`` bits, with the pool of earlier rounds.
-
-        Raises
-        ------
-        ValueError
-            If the counts are impossible.
-        """
+        """Return B with the pool of earlier rounds; ValueError as :meth:`majority`."""
         pool = _pooled(state, ones, total)
         return self.majority(pool.ones, pool.total, pool.largest)
 
     def advance(self, state: StepEstimate, ones: int, total: int) -> StepEstimate:
-        """Return the state after a round with ``total`` bits, of which ``ones`` say yes.
-
-        Raises
-        ------
-        ValueError
-            If the counts are impossible.
-        """
+        """Return the state after a round; ValueError as :meth:`majority`."""
         majority = self.answer(state, ones, total)
         if total == 0:
             return state

@@ -1,23 +1,17 @@
 """Random bits for privacy mechanisms: operating-system entropy through AES-256-CTR.
 
-A client whose noise can be predicted or repeated has released its data. A :class:`RandomSource`
-takes a fresh 256-bit key from ``os.urandom`` and expands it with AES in counter mode. It cannot be
-copied or pickled, since two holders of one state draw the same noise; a forked child takes a new
-key. A chosen seed is for tests and repeatable experiments, by :meth:`RandomSource.seeded` alone.
+A :class:`RandomSource` takes a fresh 256-bit key from ``os.urandom`` and expands it with AES in
+counter mode. It cannot be copied or pickled, since two holders of one state draw the same noise; a
+forked child takes a new key. A chosen seed is for tests and repeatable experiments, by
+:meth:`RandomSource.seeded` alone.
 
-Integers are uniform by rejection, never by a modulus or by scaling a 53-bit float, whose grid
-cannot realize tails below 1e-16. Laws have integer weights in units of 2^-256, with a rational
-number just *below* e^epsilon, so the log-ratio of two probabilities is at most epsilon exactly and
-short of it by less than 2^-127. Parameters are read as the decimals that they print as: 0.15 of 20
-is 3.
+Integers are uniform by rejection, never by a modulus or by scaling a float. Laws have integer
+weights in units of 2^-256, with a rational number just *below* e^epsilon, so the log-ratio of two
+probabilities is at most epsilon exactly and short of it by less than 2^-127. Parameters are read as
+the decimals that they print as: 0.15 of 20 is 3.
 
-A draw from a finite law is one table lookup. A uniform number of 256 bits falls into one of the
-pieces of lengths weight / 2^256. Its first 16 bits decide, but for the few intervals of length
-2^-16 that a border crosses; further bits are drawn only there. The outcome's law is exactly that of
-the 256-bit number.
-
-The first distinct values of a uniform stream are, by symmetry, a uniform subset; among those that
-pass a test, of the integers that pass.
+A draw from a finite law is by a uniform number of 256 bits. The first 16 index a table; further
+bits are drawn only where a border crosses their interval.
 """
 
 from __future__ import annotations
@@ -79,10 +73,7 @@ class RandomSource:
     def seeded(cls, seed: int) -> RandomSource:
         """Return a repeatable source. **Not private**: for tests and experiments only.
 
-        Parameters
-        ----------
-        seed : int
-            Any integer; equal seeds give equal streams on every platform.
+        Equal seeds, any integers, give equal streams on every platform.
         """
         source = cls.__new__(cls)
         source.is_seeded = True
@@ -124,7 +115,7 @@ class RandomSource:
         return int.from_bytes(self.random_bytes(n_bytes), "little") >> (8 * n_bytes - n)
 
     def below(self, n: int) -> int:
-        """Return an integer exactly uniform on ``[0, n)``, for an ``n`` of any size.
+        """Return an integer exactly uniform on ``[0, n)``, for a positive ``n`` of any size.
 
         Raises
         ------
@@ -140,7 +131,7 @@ class RandomSource:
                 return value
 
     def integers(self, high: int, size: int) -> Ints:
-        """Return int64 integers of shape (size,), exactly uniform on ``[0, high)``, by rejection.
+        """Return int64 integers of shape (size,), exactly uniform on ``[0, high)``.
 
         ``high`` is in [1, 2**63].
         """
@@ -206,11 +197,10 @@ def toss(weights: Sequence[int], which: NDArray[np.intp], rng: RandomSource) -> 
 
 
 def uniform(high: int | Ints, size: int, rng: RandomSource) -> Ints:
-    """Return ``size`` integers, each exactly uniform on [0, high), by multiplication and rejection.
+    """Return ``size`` integers, each exactly uniform on [0, high), faster than ``integers``.
 
-    Several times faster than :meth:`RandomSource.integers` (Lemire 2019, "Fast random integer
-    generation in an interval"). ``high`` is in [1, 2^32]; an array gives each integer an end of its
-    own.
+    By multiplication and rejection (Lemire 2019, "Fast random integer generation in an interval").
+    ``high`` is in [1, 2^32], one for all or one for each.
     """
     ends = np.broadcast_to(np.asarray(high, dtype=np.uint64), (size,))
     # Products below this belong to no complete set of 2^32 // high draws per integer.
@@ -235,10 +225,7 @@ _INDEX_SHIFT = np.uint64(_HEAD_BITS - INDEX_BITS)
 class ExactLookup:
     """A finite law by the first bits of a uniform number.
 
-    Parameters
-    ----------
-    weights : sequence of int
-        Probability of each outcome in units of 2^-256; positive, with the sum 2^256.
+    ``weights`` are positive, in units of 2^-256, with the sum 2^256.
     """
 
     def __init__(self, weights: Sequence[int]) -> None:
@@ -285,12 +272,8 @@ _MOST_BATCHES = 10_000
 def uniform_subset(rng: RandomSource, high: int, count: int) -> Ints:
     """Return ``count`` distinct integers of ``[0, high)``, a uniform subset, in ascending order.
 
-    Beyond half of the range it makes a mask of ``high`` bytes.
-
-    Raises
-    ------
-    RuntimeError
-        If the source keeps repeating itself.
+    RuntimeError if the source keeps repeating itself. Beyond half of the range it makes a mask of
+    ``high`` bytes.
     """
     if 2 * count <= high:
         return np.sort(first_distinct(rng, high, (count, 0), (high, 0), _all)[0])
@@ -309,27 +292,9 @@ def first_distinct(
 ) -> tuple[Ints, Ints]:
     """Return the first distinct members, and others, of a uniform stream on ``[0, high)``.
 
-    One stream serves both: given which of its values are members, these are uniform on the members
-    and the rest on the others, all independent. Counts above half of a side make it slow.
-
-    Parameters
-    ----------
-    counts : (int, int)
-        How many members and how many others.
-    sides : (int, int)
-        How many members and others the range holds.
-    is_member : callable
-        Membership of an array of integers.
-
-    Returns
-    -------
-    members, others : ndarray of int64
-        Distinct integers in the order of the stream, a uniform choice of each side.
-
-    Raises
-    ------
-    RuntimeError
-        If the source keeps repeating itself.
+    By symmetry each is a uniform choice of its side, independent of the other; int64, in the order
+    of the stream. ``counts`` of members and others are drawn, of ``sides`` in the range. Counts
+    above half of a side make it slow. RuntimeError if the source keeps repeating itself.
     """
     pools = [np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)]
     for _ in range(_MOST_BATCHES):

@@ -1,9 +1,8 @@
 r"""Randomized response: on one bit and on one of k categories.
 
-On a bit: it is kept with probability :math:`e^\epsilon / (1 + e^\epsilon)` and flipped otherwise.
-On k categories: with probability :math:`t = (e^\epsilon - 1)/(e^\epsilon + k - 1)` the report is
-the value, otherwise uniform on all k. The value is then reported with probability
-:math:`e^\epsilon/(e^\epsilon + k - 1)`, each other category with :math:`1/(e^\epsilon + k - 1)`.
+A bit is kept with probability :math:`P = e^\epsilon / (1 + e^\epsilon)` and flipped otherwise. On k
+categories, with probability :math:`t = (e^\epsilon - 1)/(e^\epsilon + k - 1)` the report is the
+value, otherwise uniform on all k.
 
 **Relation**: any two values.
 
@@ -20,10 +19,8 @@ other; their ratio is :math:`1 + kt/(1-t) = e^\epsilon`.
 **Invalid input**: anything else gets a fair bit or a uniform category, randomized, which is fair or
 uniform again.
 
-**Estimate**: of N reports, C ones and keeping probability P, :math:`(C - N (1 - P)) / (2P - 1)` is
-an unbiased estimate of the true number of ones, with standard deviation :math:`\sqrt{N P (1-P)} /
-(2P - 1)`. With :math:`C_j` reports of category j, :math:`(C_j - N (1-t)/k)/t` estimates how often j
-is true.
+**Estimate**: of C ones among N reports, :math:`(C - N (1 - P)) / (2P - 1)`, with standard deviation
+:math:`\sqrt{N P (1-P)} / (2P - 1)`; of :math:`C_j` reports of j, :math:`(C_j - N (1-t)/k)/t`.
 
 **Source**: Warner 1965; Kairouz, Bonawitz, Ramage 2016.
 """
@@ -52,8 +49,8 @@ _NO_PRIOR = np.empty((1, 0))
 class LabelMechanism(Mechanism[Any, Any]):
     """Randomizes one of some categories, each value independently; the base of frozen dataclasses.
 
-    Class, epsilon, categories and ``law_terms`` fix the law up to the prior. A ledger stores no
-    more: mechanisms that are equal in these count as the same.
+    Class, epsilon, categories and ``law_terms`` fix the law up to the prior. In a ledger,
+    mechanisms that are equal in these count as the same.
     """
 
     #: Whether labels are randomized, and reports read, with a prior: always, or never.
@@ -92,18 +89,14 @@ class LabelMechanism(Mechanism[Any, Any]):
     def randomize_array(
         self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
     ) -> Ints:
-        """Return independent reports of many values, each costing epsilon.
+        """Return independent reports of many values, int64 of their shape, each costing epsilon.
 
         Parameters
         ----------
         values : array_like of integers, any shape
-            In [0, categories); other entries get the neutral law.
+            In [0, categories).
         prior : array_like of float, optional
             One for all values, or one for each; only for a mechanism that needs one.
-
-        Returns
-        -------
-        ndarray of int64, shape of ``values``
 
         Raises
         ------
@@ -129,7 +122,6 @@ class LabelMechanism(Mechanism[Any, Any]):
         return labels + (random.uniform(self.categories, labels.size, rng) - labels) * ~truthful
 
     def _log_law(self, *, is_read: bool, is_held: bool) -> float:
-        """Return log P(a report | value), by whether the report holds the value."""
         reports = math.comb(self.categories, self._report_size)
         if not is_read:
             return -math.log(reports)
@@ -140,17 +132,7 @@ class LabelMechanism(Mechanism[Any, Any]):
 
     @abstractmethod
     def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> Floats:
-        """Return P(report | value, prior) for each report and every value.
-
-        Parameters
-        ----------
-        reports : array_like of integers, any shape
-        prior : array_like of float, optional
-            As for :meth:`randomize_array`.
-
-        Returns
-        -------
-        ndarray of float64, the shape of ``reports`` with ``categories`` appended
+        """Return P(report | value, prior), float64, with every value along a last axis.
 
         Raises
         ------
@@ -167,15 +149,8 @@ class BinaryResponse(Mechanism[Any, int]):
     ----------
     epsilon : float
         Per release of one bit; in (0, 100].
-    name : str
-        Name of the events in a ledger.
     unit : Unit
         Whose bit it is.
-
-    Raises
-    ------
-    ValueError
-        If epsilon is outside its interval.
 
     Examples
     --------
@@ -190,7 +165,6 @@ class BinaryResponse(Mechanism[Any, int]):
 
     @cached_property
     def _flip_weight(self) -> int:
-        """Flip probability in units of 2^-256, rounded up."""
         one = 1 << EXP_BITS
         return -(-(one << COIN_BITS) // (one + random.exp_lower(self.epsilon)))
 
@@ -205,7 +179,7 @@ class BinaryResponse(Mechanism[Any, int]):
         return math.tanh(self.epsilon / 2.0)
 
     def randomize(self, value: int | None, rng: RandomSource) -> int:
-        """Return a report of one bit; a fair bit for anything but 0 and 1."""
+        """Return a report of one bit."""
         bit = inputs.read_label(value, 2)
         if bit == inputs.INVALID:
             inputs.note(self.name, "the value is neither 0 nor 1")
@@ -214,29 +188,13 @@ class BinaryResponse(Mechanism[Any, int]):
         return bit ^ int(flip)
 
     def randomize_array(self, values: ArrayLike, rng: RandomSource) -> NDArray[np.uint8]:
-        """Return independent reports of many bits, each costing epsilon.
-
-        Parameters
-        ----------
-        values : array_like of bool or integers, any shape
-            Zeros and ones; other entries get fair bits.
-
-        Returns
-        -------
-        ndarray of uint8, same shape
-        """
+        """Return independent reports of bits, uint8 of their shape, each costing epsilon."""
         bits = inputs.fill_labels(inputs.read_labels(values, 2, np.int8), 2, rng, self.name)
         flips = random.toss((self._flip_weight,), np.zeros(bits.size, dtype=np.intp), rng)
         return bits.astype(np.uint8) ^ flips.reshape(bits.shape).astype(np.uint8)
 
     def log_prob(self, report: int, value: int | None) -> float:
-        """Return log P(report | value) of the sampler as built, roundings included.
-
-        Raises
-        ------
-        ValueError
-            If ``report`` is neither 0 nor 1.
-        """
+        """Return log P(report | value) as built; ValueError if ``report`` is neither 0 nor 1."""
         if report not in (0, 1):
             raise ValueError(f"report must be 0 or 1, got {quoted(report)}")
         bit = inputs.read_label(value, 2)
@@ -249,15 +207,7 @@ class BinaryResponse(Mechanism[Any, int]):
     def estimate(self, ones: int, total: int) -> float:
         """Return an unbiased estimate of the true number of ones.
 
-        Parameters
-        ----------
-        ones, total : int
-            Reports of 1, and all reports.
-
-        Raises
-        ------
-        ValueError
-            If the counts are impossible.
+        ``ones`` of ``total`` reports are 1; impossible counts raise ValueError.
         """
         check_in(f"[0, {total}]", "ones", ones)
         return (ones - total * (1.0 - self.keep_probability)) / self._gain
@@ -277,16 +227,9 @@ class KaryResponse(LabelMechanism):
     epsilon : float
         Per release of one value; in (0, 100].
     categories : int
-        Number of values, in [2, 2^31].
-    name : str
-        Name of the events in a ledger.
+        In [2, 2^31].
     unit : Unit
         Whose value it is.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
 
     Examples
     --------
@@ -301,7 +244,7 @@ class KaryResponse(LabelMechanism):
     unit: Unit = Unit.CLIENT
 
     def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
-        """Return a report of one value; a uniform category for anything outside [0, categories)."""
+        """Return a report of one value."""
         found = inputs.read_label(value, self.categories)
         if found == inputs.INVALID:
             inputs.note(self.name, f"the value is none of {self.categories} categories")
@@ -311,13 +254,7 @@ class KaryResponse(LabelMechanism):
         return rng.below(self.categories)
 
     def log_prob(self, report: SupportsIndex, value: SupportsIndex | None) -> float:
-        """Return log P(report | value) of the sampler as built, roundings included.
-
-        Raises
-        ------
-        ValueError
-            If ``report`` is no integer in [0, categories).
-        """
+        """Return log P(report | value) as built; ValueError if ``report`` is no category."""
         report = inputs.check_category("report", report, self.categories)
         found = inputs.read_label(value, self.categories)
         return self._log_law(is_read=found != inputs.INVALID, is_held=report == found)
@@ -330,24 +267,17 @@ class KaryResponse(LabelMechanism):
         return np.asarray(self.transition()[found])
 
     def transition(self) -> Floats:
-        """Return P(report j | value i) in row i and column j, shape (categories, categories)."""
+        """Return P(report j | value i) in row i and column j."""
         other = 1.0 / (math.exp(self.epsilon) + self.categories - 1)
         matrix = np.full((self.categories, self.categories), other)
         np.fill_diagonal(matrix, self.keep_probability)
         return matrix
 
     def estimate(self, counts: ArrayLike) -> Floats:
-        """Return unbiased estimates of how often each category is true.
+        """Return unbiased estimates of how often each category is true, float64.
 
-        Parameters
-        ----------
-        counts : array_like of integers, shape (categories,)
-            Number of reports of each category.
-
-        Returns
-        -------
-        ndarray of float64, shape (categories,)
-            They add up to the number of reports; single ones may be negative.
+        They add up to the number of reports; single ones may be negative. ``counts`` of shape
+        (categories,) are the reports of each.
 
         Raises
         ------
@@ -360,7 +290,7 @@ class KaryResponse(LabelMechanism):
 
 
 def truth_weight(epsilon: float, categories: int, held: int = 1) -> int:
-    """Return the probability t in units of 2^-256, rounded down, for this many reports."""
+    """Return t in units of 2^-256, rounded down, for reports of ``held`` categories."""
     one = 1 << EXP_BITS
     # A smaller e^epsilon makes the fraction smaller, so both roundings are to the safe side.
     gain = held * (random.exp_lower(epsilon) - one)

@@ -16,17 +16,16 @@ replacement.
 
 **Proof**: s is independent of u. For given s, the number of h-subsets with v members in S depends
 on |S| = K, d and h alone, hence so does the normalizer, and two inputs' probabilities of one J
-differ by a factor of e^epsilon at most. This needs exactly K members for every input. ``x >= tau``
-with ties breaks it (real updates hold exact zeros), so ties are resolved by position. h and v_th
-depend on public configuration only.
+differ by a factor of e^epsilon at most. This needs exactly K members for every input: equal entries
+at the edge, such as exact zeros, are ordered by position. h and v_th depend on public configuration
+only.
 
 **Exactness**: the law is held in integers and S has exactly K members
 (:mod:`~flower_ldp.mechanisms.signds_size`, :mod:`~flower_ldp.mechanisms.topk`).
 
 **Invalid input**: an update that is not finite, or of another shape, gets a fair sign and a uniform
-h-subset. This is the law of distinct entries in uniformly random places: S is then a uniform
-K-subset for either sign, and averaging P(J | s) over S gives every J the same probability. Zeros
-would not do: by position they favour the same K entries in every report.
+h-subset: the law of distinct entries in uniformly random places, since S is then a uniform K-subset
+for either sign. Zeros would not do: by position they favour the same K entries in every report.
 
 **Source**: Jiang, Zhou, Grossklags, "SignDS-FL: Local Differentially Private Federated Learning
 with Sign-based Dimension Selection", ACM TIST 13(5), 2022.
@@ -77,15 +76,10 @@ class SignDS(Mechanism[object, "Selection"]):
         Fraction of dimensions that count as largest; in (0, 0.25]. None chooses it, and h if
         ``dim_out`` is 0, for the best cosine (:mod:`flower_ldp.mechanisms.signds_size`).
     threshold_ratio : float
-        With ``k``, the least expected fraction of reported dimensions in S, which decides h; in
-        [0.5, 1]. This is the published rule.
+        With ``k``, the least expected fraction of reported dimensions in S, which decides h as
+        published; in [0.5, 1].
     dim_out : int
         Number h of reported dimensions, or 0 to choose it; in [0, 4096].
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
 
     Examples
     --------
@@ -110,7 +104,7 @@ class SignDS(Mechanism[object, "Selection"]):
         Parameters
         ----------
         dimension : int
-            d, in [1, 2^32 - 1] and at least ``dim_out``.
+            d, in [1, 2^32 - 1] and at least ``dim_out``; ValueError otherwise.
         quiet : bool
             Whether to omit the warning.
 
@@ -118,11 +112,6 @@ class SignDS(Mechanism[object, "Selection"]):
         -----
         SmallTopSetWarning
             If K is below 50.
-
-        Raises
-        ------
-        ValueError
-            If ``dimension`` is outside its interval.
         """
         plan = _plan(self, dimension)
         if plan.top_size < SMALL_TOP_SET and not quiet:
@@ -136,19 +125,9 @@ class SignDS(Mechanism[object, "Selection"]):
         return plan
 
     def sized(self, dimension: int) -> SignDS:
-        """Return the selection for updates of ``dimension`` entries, with k and h written out.
+        """Return the selection for a proposal, with k and h written out.
 
-        A server proposes these: two machines may choose different K and h from doubles.
-
-        Parameters
-        ----------
-        dimension : int
-            d, in [1, 2^32 - 1] and at least ``dim_out``.
-
-        Raises
-        ------
-        ValueError
-            If ``dimension`` is outside its interval.
+        Two machines may choose different K and h from doubles. ValueError as :meth:`plan`.
         """
         if self.k is not None:
             return self
@@ -160,32 +139,16 @@ class SignDS(Mechanism[object, "Selection"]):
     def randomize(
         self, value: object, rng: RandomSource, dimension: int | None = None
     ) -> Selection:
-        """Return a private report of an update.
+        """Return a private report of an update of floats, shape (d,).
 
-        Parameters
-        ----------
-        value : ndarray of floats, shape (d,)
-            The update, never changed. A uniform selection answers one that is not finite or of
-            another shape.
-        rng : RandomSource
-            Source of the sign and the selection.
-        dimension : int, optional
-            d, public. By default the number of entries.
-
-        Raises
-        ------
-        ValueError
-            If :meth:`plan` refuses ``dimension``.
+        ``dimension`` is d, public; by default the number of entries. ValueError as :meth:`plan`.
         """
         return self.randomize_with_top(value, rng, dimension)[0]
 
     def randomize_with_top(
         self, value: object, rng: RandomSource, dimension: int | None = None
     ) -> tuple[Selection, TopSet | None]:
-        """Return a report as :meth:`randomize`, and the **private** set S for :class:`MagRR`'s bit.
-
-        S is None if the update is invalid.
-        """
+        """Return a report, and the **private** set S for :class:`MagRR`'s bit; None if invalid."""
         update, dimension = read_vector(value, dimension)
         plan = _plan(self, dimension)
         sign = rng.sign()
@@ -201,18 +164,7 @@ class SignDS(Mechanism[object, "Selection"]):
         return Selection(indices, sign), top
 
     def log_prob(self, report: Selection, value: object, dimension: int | None = None) -> float:
-        """Return log P(report | value), with S from a stable sort and the sampler's weights.
-
-        It shares nothing with the sampler's search for S, so that it can check reports.
-
-        Parameters
-        ----------
-        report : Selection
-            A sign and h distinct dimensions.
-        value : ndarray of floats, shape (d,)
-            The update.
-        dimension : int, optional
-            As for :meth:`randomize`.
+        """Return log P(report | value), with S from a stable sort, to check the sampler's search.
 
         Raises
         ------
@@ -230,21 +182,10 @@ class SignDS(Mechanism[object, "Selection"]):
         return math.log(probability.numerator) - math.log(probability.denominator) - math.log(2)
 
     def estimate(self, reports: Iterable[Selection], dimension: int) -> Floats:
-        """Return an unbiased estimate of the clients' mean top-set direction.
+        """Return an unbiased estimate, float64 of shape (d,), of the mean top-set direction.
 
         A client's direction is +1 at its K largest entries, -1 at its K smallest, else 0. A report
         adds its sign at its indices; its mean is half the contrast times the direction.
-
-        Parameters
-        ----------
-        reports : iterable of Selection
-            One per client.
-        dimension : int
-            d.
-
-        Returns
-        -------
-        ndarray of float64, shape (d,)
 
         Raises
         ------
@@ -260,7 +201,6 @@ class SignDS(Mechanism[object, "Selection"]):
 
 
 def _advice(mechanism: SignDS, dimension: int) -> str:
-    """Return what can be done about a small top set."""
     if mechanism.k is None:
         return "k was chosen by what a report is worth; only a larger epsilon or model helps"
     if _LARGEST_K * dimension >= SMALL_TOP_SET:
@@ -299,18 +239,8 @@ def _plan(mechanism: SignDS, dimension: int) -> SelectionPlan:
 class SelectionPlan(UpdatePlan):
     """The sizes and the law of SignDS for one dimension; all of it public.
 
-    Parameters
-    ----------
-    dimension : int
-        d, number of entries of the update.
-    top_size : int
-        K = max(1, floor(k d)), the size of S.
-    dim_out : int
-        h, the number of reported dimensions.
-    threshold : int
-        v_th: subsets with at least so many dimensions in S are more probable.
-    law : SelectionLaw
-        Exact distribution of ``v = |J n S|``.
+    ``dimension`` is d, ``top_size`` K = max(1, floor(k d)), ``dim_out`` h and ``threshold`` v_th;
+    ``law`` is that of v.
     """
 
     dimension: int
@@ -349,7 +279,7 @@ class SelectionPlan(UpdatePlan):
 
     @property
     def expected_inside(self) -> float:
-        """E[v]: expected number of reported dimensions that lie in S."""
+        """E[v]."""
         return self.law.mean()
 
     @property
@@ -382,10 +312,7 @@ class SelectionPlan(UpdatePlan):
 
     @property
     def worth(self) -> float:
-        """Inner product of a report of length one with an update of standard normal entries.
-
-        See :mod:`~flower_ldp.mechanisms.signds_size`.
-        """
+        """c, the value of a report (:mod:`~flower_ldp.mechanisms.signds_size`)."""
         fraction = self.top_size / self.dimension
         if fraction == 1.0:
             return 0.0
@@ -399,15 +326,7 @@ class SelectionPlan(UpdatePlan):
         return square / (1.0 - square / self.dimension)
 
     def cosine_of_sum(self, reports: int) -> float:
-        """Return the expected cosine of a round's sum with the direction of clients that agree.
-
-        For normal entries (:mod:`~flower_ldp.mechanisms.signds_size`).
-
-        Parameters
-        ----------
-        reports : int
-            N, at least 1.
-        """
+        """Return the expected cosine of a round's sum with an update of normal entries."""
         gained = reports * self.worth**2 / self.dimension
         return math.sqrt(gained / (1.0 + gained / self._along))
 
@@ -420,43 +339,23 @@ class SelectionPlan(UpdatePlan):
 
     @property
     def _along(self) -> float:
-        """a^2: squared cosine of the mean report with an update of normal entries."""
+        """a^2."""
         fraction = self.top_size / self.dimension
         return 2.0 * fraction * signds_size.mean_of_top(fraction) ** 2 if fraction < 1.0 else 1.0
 
 
 @dataclass(frozen=True)
 class Selection:
-    """One SignDS report.
-
-    Parameters
-    ----------
-    indices : ndarray of int64, shape (h,)
-        Distinct dimensions in ascending order.
-    sign : int
-        -1 or +1.
-    """
+    """One report: distinct ascending dimensions, int64 of shape (h,), and a sign, -1 or +1."""
 
     indices: Ints
     sign: int
 
 
 def sum_of_signs(reports: Iterable[Selection], dimension: int) -> NDArray[np.int32]:
-    """Return the sum over reports of the sign at each reported dimension.
+    """Return the sum of the signs at each dimension, int32 of shape (d,), of validated reports.
 
-    It takes h additions a report, and memory for one report at a time.
-
-    Parameters
-    ----------
-    reports : iterable of Selection
-        Validated reports: indices in [0, d), distinct within a report.
-    dimension : int
-        d.
-
-    Returns
-    -------
-    ndarray of int32, shape (d,)
-        Exact for up to 2^31 - 1 reports.
+    It takes h additions a report, and is exact for up to 2^31 - 1 reports.
     """
     total = np.zeros(dimension, dtype=np.int32)
     for report in reports:
@@ -467,8 +366,7 @@ def sum_of_signs(reports: Iterable[Selection], dimension: int) -> NDArray[np.int
 def top_by_sort(values: NDArray[np.floating[Any]], size: int, sign: int) -> Ints:
     """Return the positions of the ``size`` largest entries of ``sign * values``, best first.
 
-    Among equals the lower position comes first. It shares no code with the sampler, whose reports
-    it checks.
+    Among equals the lower position comes first.
     """
     # A change of sign and no product, which would flush subnormals where the processor is set so.
     wide = values.astype(np.float64)

@@ -1,18 +1,10 @@
 """One round of SignDS, with or without a magnitude bit, and the bytes of its reports.
 
-====== ===== ===============================================================
-offset bytes content
-====== ===== ===============================================================
-0      1     version, 1
-1      1     flags: 1 = the sign is +1, 2 = a magnitude bit follows, 4 = that
-             bit; all others zero
-2      rest  the indices, see :mod:`~flower_ldp.mechanisms.subset_code`
-====== ===== ===============================================================
-
-The length depends on public numbers alone. 238 indices of 61,706 take 300 bytes (entropy 281), of
-10,000,000 they take 517. A report is accepted only if encoding its content gives the same bytes.
-:class:`~flower_ldp.errors.WireError` names ``"version"``, ``"flags"`` (unknown, or a magnitude bit
-that is missing or not asked for) or a reason of the subset.
+The version, 1; flags (1: the sign is +1, 2: a magnitude bit follows, 4: that bit); the indices
+(:mod:`~flower_ldp.mechanisms.subset_code`).
+The length depends on public numbers alone. :class:`~flower_ldp.errors.WireError` names
+``"version"``, ``"flags"`` (unknown, or a magnitude bit that is missing or not asked for) or a
+reason of the subset.
 """
 
 from __future__ import annotations
@@ -54,17 +46,14 @@ _Score = Callable[[Report], float]
 class SignDSRound(base.UpdateMechanism):
     """A selection of dimensions, with or without a magnitude bit.
 
-    Both read the same data and cost the sum of their epsilons. A neutral report has a fair sign,
-    uniform dimensions and, if asked, a fair bit.
-
     Parameters
     ----------
     selection : SignDS
-        The dimension selection; in a proposal with k written out (``sized``).
+        In a proposal with k written out (``sized``).
     magnitude_epsilon : float or None
         Per bit, per client; None for no bit.
     magnitude_threshold : float or None
-        The threshold for the client's magnitude; None together with the epsilon.
+        None together with the epsilon.
 
     Raises
     ------
@@ -89,12 +78,12 @@ class SignDSRound(base.UpdateMechanism):
         return None if self.magnitude_epsilon is None else MagRR(self.magnitude_epsilon)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of a report for one client: the selection, and the bit if asked for."""
+        """Return the cost for one client: the selection's, plus the bit's if asked for."""
         magnitude = () if self.magnitude is None else self.magnitude.events()
         return (*self.selection.events(), *magnitude)
 
     def randomize(self, value: object, rng: RandomSource, dimension: int | None = None) -> Report:
-        """Return a private report of an update, as :meth:`SignDS.randomize` does, with the bit."""
+        """Return a private report of an update, with the bit."""
         selection, top = self.selection.randomize_with_top(value, rng, dimension)
         if self.magnitude is None or self.magnitude_threshold is None:
             return selection, None
@@ -102,7 +91,7 @@ class SignDSRound(base.UpdateMechanism):
         return selection, self.magnitude.randomize(below, rng)
 
     def log_prob(self, report: Report, value: object, dimension: int | None = None) -> float:
-        """Return log P(report | value), as :meth:`SignDS.log_prob` does, with the bit."""
+        """Return log P(report | value), with the bit."""
         selection, bit = report
         law = self.selection.log_prob(selection, value, dimension)
         if self.magnitude is None or self.magnitude_threshold is None or bit is None:
@@ -118,13 +107,11 @@ class SignDSRound(base.UpdateMechanism):
     def audit_pairs(self, dimension: int) -> tuple[base.Contrast, ...]:
         """Return updates whose top sets are disjoint, or end among equal entries.
 
-        *Disjoint top sets*: an update without equal entries and its negative; with a magnitude bit
-        the negative is twice as long, and the threshold lies between. *Exact zeros*: zeros but for
-        fewer than K positive and fewer than K negative entries, against an update without equals
-        that has the same few dimensions in its middle; the score counts those reported at the end
-        opposite to the sign. *Zeros only*, against the update without equals. Each score includes
-        the sign, by as little as orders otherwise equal reports, in case the sign depends on the
-        update.
+        *Disjoint top sets*: an update without equal entries and its negative, with a magnitude bit
+        twice as long and the threshold between. *Exact zeros*: zeros but for fewer than K positive
+        and fewer than K negative entries, against an update without equals that has these
+        dimensions in its middle; the score counts those reported at the end opposite to the sign.
+        *Zeros only*, against the update without equals. Scores include the sign.
         """
         check_in("[8, inf)", "dimension", dimension)  # room for two top sets and a few entries
         plan = self.selection.plan(dimension, quiet=True)
@@ -219,7 +206,7 @@ class SignDSRound(base.UpdateMechanism):
 
     @classmethod
     def of_parameters(cls, given: Mapping[str, object]) -> SignDSRound:
-        """Return the round that a proposal states; see :meth:`UpdateMechanism.of_parameters`."""
+        """Return the round that a proposal states."""
         if given.keys() not in (_SELECTION.keys(), (_SELECTION | _MAGNITUDE).keys()):
             raise WireError("fields", f"not a signds proposal: {quoted(sorted(given))}")
         values = [base.typed(given, name, kind) for name, kind in _SELECTION.items()]
@@ -255,7 +242,7 @@ def decode_report(
     Raises
     ------
     WireError
-        If ``data`` is no such report; for one of the reasons above.
+        For one of the reasons above.
     ValueError
         If ``dimension`` or ``dim_out`` is outside its interval.
     """

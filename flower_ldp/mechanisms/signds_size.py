@@ -1,41 +1,29 @@
 r"""The sizes of SignDS: the exact law of |J n S|, h and v_th, and K by the value of a report.
 
+docs/signds.md has the proofs.
+
 **The law.** v = |J n S| has weight :math:`C(K, v)\,C(d-K, h-v)`, times :math:`e^\epsilon` from v_th
-on. Doubles overflow in these weights (the published client returns h = 79 where 238 is right). The
-law is kept as Python integers with a rational number just below :math:`e^\epsilon`
-(:mod:`flower_ldp.mechanisms.random`); a draw is one uniform integer and a bisection, without
-rounding.
+on. The law is kept as Python integers, since doubles overflow, with a rational number just below
+:math:`e^\epsilon`; a draw is one uniform integer and a bisection, without rounding.
 
-**v_th and h**, with :math:`E_t(h)` the mean of v under threshold t:
+**v_th** is the first t with :math:`E_t \le t`, the mean of v under threshold t: it maximizes the
+mean, and is found in exact integers. **h** is the largest number such that every :math:`h' \le h`
+reaches :math:`\max_t E_t(h') \ge \rho h'`, or 1. Doubles decide, and exact integers decide close
+calls. The cost does not depend on d.
 
-* **v_th** is the first t with :math:`E_t \le t`. Since :math:`E_{t+1} > E_t \iff t < E_t`, it
-  maximizes the mean. (:math:`E_t` is flat to double precision for small t, so comparing doubles
-  fails.) It is found in exact integers.
-* **h** is the largest number such that every :math:`h' \le h` reaches
-  :math:`\max_t E_t(h') \ge \rho h'`, or 1. The maximum is at :math:`\lceil \max_t E_t \rceil` and
-  :math:`E_t` rises exactly while :math:`t < E_t`, so the condition is :math:`E_t(h') \ge \rho h'`
-  at :math:`t = \lceil \rho h' \rceil`: one tail sum per h'. Doubles decide, with binomials from
-  running sums of log ratios (``lgamma`` loses all digits at d = 1e9); exact integers decide close
-  calls. The cost does not depend on d.
+**K, if it is open.** A report's value c is its inner product with an update of standard normal
+entries, for a report of length one. Of q = K/d, :math:`\rho = E[v]/h`, the upper q-quantile t and
+:math:`r(q) = \phi(t)/q`,
 
-**K, if it is open.** The value of a report is its inner product with an update of standard normal
-entries, for a report of length one. A report :math:`s 1_J` has length :math:`\sqrt h`, and
-:math:`\rho h` of its dimensions lie in S. With q = K/d, :math:`\rho = E[v]/h` and t the upper
-q-quantile
+.. math:: c = \sqrt h\,\frac{\rho - q}{1 - q}\,r(q), \qquad a = \sqrt{2q}\,r(q), \qquad
+    \cos = \sqrt\nu\,\frac{c}{\sqrt{1 + \nu c^2/a^2}}
 
-.. math:: c(K, h) = \sqrt h\,\frac{\rho - q}{1 - q}\,r(q), \qquad r(q) = \frac{\phi(t)}{q}.
+for a sum of :math:`\nu d` reports, whose mean has the cosine a with the update.
+The rule takes the K, from :data:`LEAST_FRACTION` d to d/4, and h of the largest cosine at
+:math:`\nu` = :data:`REPORTS_PER_WEIGHT`: functions of d and epsilon alone.
 
-A small S makes c large, and the mean of many reports a vector of the few largest entries alone,
-whose cosine with the update is :math:`a = \sqrt{2q}\,r(q)`. The sum of N reports has noise of
-square length N h and a mean of length :math:`N c \sqrt{h/d}\,/\,a`, hence
-
-.. math:: \cos = \sqrt\nu\,\frac{c}{\sqrt{1 + \nu c^2/a^2}}, \qquad \nu = N/d.
-
-The rule takes the K and h of the largest cosine at :math:`\nu` = :data:`REPORTS_PER_WEIGHT`, with K
-from :data:`LEAST_FRACTION` d to d/4. All of this depends on d and epsilon alone.
-
-Source: Jiang, Zhou, Grossklags, "SignDS-FL", ACM TIST 13(5), 2022, section 4; the one-sided tests,
-their proofs and the rule for K are this package's.
+Source: Jiang, Zhou, Grossklags, "SignDS-FL", ACM TIST 13(5), 2022, section 4; the rule for K is
+this package's.
 """
 
 from __future__ import annotations
@@ -76,8 +64,7 @@ def hypergeometric_weights(dimension: int, top_size: int, dim_out: int) -> tuple
 def exp_scaled_at_least(epsilon: float, a: int, b: int) -> bool:
     """Decide ``a * e**epsilon >= b`` exactly, for integers of any size.
 
-    Nonzero sides never are equal (e to a nonzero rational power is irrational), so raising the
-    precision settles every case.
+    Nonzero sides never are equal, so raising the precision settles every case.
     """
     if epsilon == 0 or a == 0:
         return a >= b
@@ -94,19 +81,10 @@ def exp_scaled_at_least(epsilon: float, a: int, b: int) -> bool:
 
 @dataclass(frozen=True)
 class SelectionLaw:
-    """Distribution of v, the number of reported dimensions in S.
+    """Distribution of v, which begins at ``first``.
 
-    Parameters
-    ----------
-    first : int
-        Smallest feasible v.
-    threshold : int
-        v_th.
-    low, high : int
-        Integer weights of one subset J below the threshold and from it on; ``high / low`` is just
-        below e^epsilon.
-    cumulative : list of int
-        Running sums of the weights of v = first, first + 1, ...
+    ``low`` and ``high`` are weights of one subset J below the threshold and from it on;
+    ``high / low`` is just below e^epsilon. ``cumulative`` has running sums of the weights of v.
     """
 
     first: int
@@ -119,7 +97,7 @@ class SelectionLaw:
     def of(
         cls, dimension: int, top_size: int, dim_out: int, threshold: int, epsilon: float
     ) -> SelectionLaw:
-        """Return the law for d, K, h and v_th at ``epsilon`` per release."""
+        """Return the law for d, K, h and v_th."""
         first, counts = hypergeometric_weights(dimension, top_size, dim_out)
         low, high = 1 << EXP_BITS, exp_lower(epsilon)
         weights = (
@@ -133,7 +111,7 @@ class SelectionLaw:
         return self.cumulative[-1]
 
     def sample(self, rng: RandomSource) -> int:
-        """Draw v, exactly: one uniform integer below the total weight."""
+        """Draw v, exactly."""
         return self.first + bisect_right(self.cumulative, rng.below(self.total))
 
     def probability(self, v: int) -> Fraction:
@@ -190,7 +168,7 @@ def largest_dim_out(dimension: int, top_size: int, epsilon: float, threshold_rat
 
 
 def best_threshold(dimension: int, top_size: int, dim_out: int, epsilon: float) -> int:
-    """Return v_th in [0, h], the first t with E_t <= t: it maximizes the mean of v."""
+    """Return v_th in [0, h]."""
     first, counts = hypergeometric_weights(dimension, top_size, dim_out)
     # How far v is above each t, and how far below it, both summed over the counts of v.
     above = list(accumulate(accumulate(reversed(counts)), initial=0))[-2::-1]
@@ -226,7 +204,7 @@ _MARGIN = 1e-6
 
 
 def mean_of_top(fraction: float) -> float:
-    """Return r(q), the mean of the q largest of standard normal entries."""
+    """Return r(q)."""
     normal = NormalDist()
     return normal.pdf(normal.inv_cdf(fraction)) / fraction
 
@@ -246,20 +224,10 @@ def best_sizes(
     least: float = LEAST_FRACTION,
     crowd: float = REPORTS_PER_WEIGHT,
 ) -> tuple[int, int]:
-    """Return K and h whose sum of reports has the best cosine with the update.
+    """Return the K and h of the rule, for ``dimension`` d.
 
-    Parameters
-    ----------
-    dimension : int
-        d, at least 1.
-    epsilon : float
-        Per release, in (0, 100].
-    dim_out : int
-        h if given, in [1, d]; 0 to choose one of at most 128.
-    least : float
-        Least K / d; K is at most d / 4, or 1.
-    crowd : float
-        nu, reports in the sum for each weight.
+    ``dim_out`` is h if given; 0 chooses one of at most 128. ``least`` is the least K / d, and
+    ``crowd`` is nu.
     """
     smallest, largest = max(1, math.ceil(least * dimension)), dimension // 4
     if smallest >= largest:

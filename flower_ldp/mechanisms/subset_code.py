@@ -1,18 +1,8 @@
 """A canonical code of fixed length for h-subsets of {0, ..., d-1}.
 
-The sorted subset J becomes k_i = J_i - i, a non-decreasing sequence in [0, D] with D = d - h.
-Elias-Fano (Elias 1974, Fano 1971) stores the l lowest bits of each k_i as they are, and the high
-parts as a bitmap of N = h + (D >> l) bits with a one at (k_i >> l) + i for each i. (d, h) alone
-decides how the bitmap is sent:
-
-* *plain*, N bits with l = floor(log2(D / h)), or 0. If D >= h, it exceeds the entropy log2 C(d, h)
-  by at most about 0.56 bits an index;
-* *ranked*, where plain would be too long: blocks of w = 320 bits, each as its count of ones and its
-  rank among the C(w, count) bitmaps of that count, are the digits of one integer. It is below
-  C(N, h) (1 + min(w, h, N - h))^(n-1) for n blocks (one term of Vandermonde's sum for C(N, h)).
-
-Every code has at most 1.05 log2 C(d, h) / 8 + 12 bytes, and a length that (d, h) alone decides.
-Each subset has exactly one code; all else is refused.
+Elias-Fano (Elias 1974, Fano 1971) on k_i = J_i - i, in [0, D] with D = d - h, with the high parts
+as a bitmap, *plain* or *ranked*, as (d, h) decides: docs/wire.md. Every code has at most 1.05 log2
+C(d, h) / 8 + 12 bytes. Each subset has exactly one code; all else is refused.
 """
 
 import math
@@ -82,8 +72,7 @@ def encode(indices: Ints | NDArray[np.uint32], d: int) -> bytes:
 def decode(data: bytes, d: int, h: int) -> Ints:
     """Decode an h-subset of ``range(d)`` into strictly increasing int64 indices.
 
-    Memory is in proportion to ``encoded_length(d, h)``, whatever the bytes are, and once 3.5 MB of
-    binomials if the code is ranked.
+    Memory is in proportion to ``encoded_length(d, h)``, and once 3.5 MB if the code is ranked.
 
     Raises
     ------
@@ -119,7 +108,6 @@ def decode(data: bytes, d: int, h: int) -> Ints:
 
 
 def _unpack(data: bytes, n_bits: int) -> NDArray[np.uint8]:
-    """Return the first ``n_bits`` bits, the lowest of each byte first."""
     return np.unpackbits(np.frombuffer(data, np.uint8), count=n_bits, bitorder="little")
 
 
@@ -160,8 +148,7 @@ def _counts(width: int, rest: int, left: int) -> range:
 def _rank(ones: Ints, n: int) -> int:
     """Return the integer for the n-bit bitmap with ones at the positions ``ones``.
 
-    Its digits, least significant first, are count and rank of the first block, of the second, and
-    so on.
+    Its digits, least significant first, are count and rank of each block in turn.
     """
     binomials = _binomials()
     value, left, stop = 0, 0, n
@@ -177,7 +164,7 @@ def _rank(ones: Ints, n: int) -> int:
 
 
 def _unrank(value: int, n: int, h: int) -> Ints:
-    """Undo :func:`_rank`: return the h positions, or raise WireError if there are none."""
+    """Undo :func:`_rank`, or raise WireError if there are no such positions."""
     binomials = _binomials()
     ones: list[int] = []
     for start in range(0, n, _BLOCK):
@@ -205,7 +192,7 @@ def _unrank_block(rank: int, width: int, count: int) -> list[int]:
 
 @lru_cache(maxsize=1)
 def _binomials() -> list[list[int]]:
-    """Return C(p, i) at [i][p] for i and p up to the block's width: 3.5 MB, made when needed."""
+    """Return C(p, i) at [i][p] for i and p up to the block's width."""
     columns = [[1] * (_BLOCK + 1)]
     for _ in range(_BLOCK):
         # C(p, i) is the sum of C(q, i-1) over q < p.

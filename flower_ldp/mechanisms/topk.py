@@ -1,22 +1,16 @@
 """Exactly K largest entries of a vector, as a rule for membership and a place to draw from.
 
-SignDS asks whether an entry of u is among the K largest of ``s*u``, and draws some of these and
-some others. The set is held as a threshold tau and a cut among the entries equal to it:
+The set is held as a threshold tau and a cut among the entries equal to it:
 
     S = {i : s*u_i > s*tau}  united with  {i : u_i = tau and i < tie_cut}.
 
-The privacy theorem of the selection rests on |S| = K for every input. Updates hold masses of equal
-entries (exact zeros), so ``tie_cut`` decides among them by position. :func:`top_set` counts the
-members before it returns a set; where the fast threshold is wrong, a copy of u gives it.
-
-Draws reject uniform positions or, where that takes many trials, turn uniform ranks into positions.
-Both are exactly uniform, and neither lists S.
+The privacy theorem of SignDS rests on |S| = K for every input. Updates hold masses of equal entries
+(exact zeros), so ``tie_cut`` decides among them by position. :func:`top_set` counts the members
+before it returns a set; where the fast threshold is wrong, a copy of u gives it.
 
 The threshold of a long vector comes from Floyd and Rivest's sampled selection ("Expected time
-bounds for selection", 1975). Two order statistics of a small sample bracket tau; one pass, in
-blocks that stay in cache, counts the entries at or beyond the better end and collects those
-strictly between. The ends' equals are counted apart, so a mass of equal entries is never collected.
-The sample decides the time, never the result.
+bounds for selection", 1975): a small sample brackets tau, and one pass collects the entries
+between. The sample decides the time, never the result.
 """
 
 from __future__ import annotations
@@ -42,18 +36,8 @@ _SCALE = 2.0**-64
 class TopSet:
     """The K largest entries of ``sign * values``; made by :func:`top_set`.
 
-    Attributes
-    ----------
-    values : ndarray of float16, float32 or float64, shape (d,)
-        The vector u, a read-only view: changing the vector breaks the rule.
-    sign : {-1, +1}
-        The s in ``s*u``.
-    size : int
-        K.
-    threshold : numpy scalar
-        tau, an entry of u and of its type.
-    tie_cut : int
-        Entries equal to ``threshold`` below this index are members.
+    ``values`` is a read-only view of u: changing the vector breaks the rule. Entries equal to
+    ``threshold``, of u's type, are members below index ``tie_cut``.
     """
 
     values: FloatVector
@@ -72,8 +56,7 @@ class TopSet:
     def count(self) -> int:
         """Return the number of members, by looking at every entry.
 
-        For any tau and ``tie_cut`` the members come first in the order "better first, among equals
-        the lower position first". K members therefore are the K largest.
+        Members come first by value, then by lower position, so K members are the K largest.
         """
         return sum(int(np.count_nonzero(mask)) for _, _, mask in self._masks())
 
@@ -98,9 +81,7 @@ class TopSet:
             return math.inf
 
     def sample(self, inside: int, outside: int, rng: RandomSource) -> Ints:
-        """Draw members and others without replacement, as ascending distinct positions.
-
-        Ascending order hides which are members.
+        """Draw members and others without replacement, as ascending positions, which hide members.
 
         Raises
         ------
@@ -121,7 +102,6 @@ class TopSet:
         return np.sort(np.concatenate(drawn))
 
     def _at_ranks(self, ranks: Ints, member: bool) -> Ints:
-        """Return the positions of the members (or others) with these ascending ranks."""
         found = np.empty(len(ranks), dtype=np.int64)
         done, passed = 0, 0
         for offset, _, mask in self._masks():
@@ -153,18 +133,17 @@ class TopSet:
 def top_set(values: FloatVector, size: int, sign: int) -> TopSet:
     """Return the set of exactly ``size`` largest entries of ``sign * values``.
 
-    Among entries equal to the threshold the lowest positions belong; zeros of either sign are
-    equal. Ten million entries take four to six times as long as adding them up. Vectors up to
-    131,072 entries, and adversarial longer ones, are copied.
+    Zeros of either sign are equal. Vectors up to 131,072 entries, and adversarial longer ones, are
+    copied.
 
     Parameters
     ----------
     values : ndarray of float16, float32 or float64, shape (d,)
-        The vector u, contiguous or not; not modified.
+        u; not modified.
     size : int
         K, in ``[1, d]``.
     sign : {-1, +1}
-        The s in ``s*u``.
+        s.
 
     Raises
     ------
@@ -225,8 +204,7 @@ def _by_bracket(values: FloatVector, size: int, sign: int) -> Bound | None:
 def _bracket(values: FloatVector, size: int, sign: int) -> tuple[Bound, Bound]:
     """Return two values, worse and better, that probably enclose tau.
 
-    Positions lie one in each of n equal ranges, shifted by a multiple of the golden ratio (40503 /
-    2**16) so that no period of the vector is in step with them.
+    Positions are shifted by multiples of the golden ratio (40503 / 2**16), against periods of u.
     """
     length = len(values)
     count = min(_LARGEST_SAMPLE, max(_SMALLEST_SAMPLE, length // 64))
@@ -296,30 +274,21 @@ _SMALLEST_BLOCK = 1 << 13
 
 
 def beats(sign: int) -> np.ufunc:
-    """Return the strict comparison "is better": greater for +1, less for -1."""
+    """Return the comparison "is better"."""
     return np.greater if sign > 0 else np.less
 
 
 def beats_or_ties(sign: int) -> np.ufunc:
-    """Return the comparison "is at least as good": greater_equal for +1, else less_equal."""
+    """Return the comparison "is at least as good"."""
     return np.greater_equal if sign > 0 else np.less_equal
 
 
 def blocks(
     values: FloatVector, start: int = 0, stop: int | None = None
 ) -> Iterator[tuple[int, FloatVector, Bools]]:
-    """Cut ``values[start:stop]`` into contiguous blocks in native byte order.
+    """Yield offset, contiguous block of ``values[start:stop]`` and a scratch mask of its length.
 
-    float16 is widened to float32, which is exact and compares many times faster. A block is a part
-    of ``values`` or a buffer: read-only, and valid until the next one.
-
-    Yields
-    ------
-    offset : int
-        Position of the block's first entry.
-    block : ndarray of float32 or float64
-    mask : ndarray of bool
-        Uninitialized scratch space of the block's length.
+    float16 is widened to float32. A block is read-only, and valid until the next one.
     """
     stop = len(values) if stop is None else stop
     if stop <= start:

@@ -1,8 +1,6 @@
 """A plan of private training: rounds of noisy steps, and their joint cost.
 
-The whole plan is one release: its epsilon and delta cover every model of every round and are
-charged before the first step. :func:`flower_ldp.accounting.dpsgd.check_noise` checks that the noise
-suffices.
+:func:`flower_ldp.accounting.dpsgd.check_noise` checks that the noise suffices.
 """
 
 import math
@@ -67,18 +65,18 @@ class TrainingPlan:
         return PrivacyEvent("dpsgd", float(self.epsilon), float(self.delta), Unit.EXAMPLE)
 
     def terms(self) -> dict[str, int | float | str]:
-        """Return all numbers of the plan by name, for records and comparisons."""
+        """Return all numbers of the plan by name."""
         found: dict[str, int | float | str] = {"rounds": self.rounds, "steps": self.steps}
         for name in ("rate", "noise", "clip", "epsilon", "delta"):
             found[name] = float(getattr(self, name))
         return found | ({"name": self.name} if self.name else {})
 
     def mean_size(self, examples: int) -> float:
-        """Return the mean number of n examples in a step, which is public."""
+        """Return the mean number of examples in a step, which is public."""
         return float(self.rate) * examples
 
     def deviation(self, examples: int) -> float:
-        """Return the standard deviation of the noise on each entry of a step's mean gradient."""
+        """Return the deviation of the noise on each entry of a step's mean gradient."""
         return self.noise * self.clip / self.mean_size(examples)
 
     def moved_by_noise(self, examples: int) -> float:
