@@ -1,9 +1,8 @@
 """Deadlines for missing nodes and for replies that stop halfway.
 
-Flower's call returns when every *announced* reply is complete, up to three minutes past the round's
-timeout if a node dies. Here replies are fetched in groups by threads, so the deadline holds. A
-reply that would take much more memory than was sent, or cannot be read, becomes an error. Waiting
-for enough nodes also ends.
+Flower's call returns up to three minutes past the timeout if a node dies; here threads fetch
+replies in groups. A reply that would take much more memory than was sent, or cannot be read,
+becomes an error.
 """
 
 import math
@@ -45,7 +44,7 @@ WAIT_SECONDS = 3_600.0
 def send_and_receive(
     grid: Grid, messages: Iterable[Message], timeout: float | None = None
 ) -> list[Message]:
-    """Send messages and return the replies that arrive in time."""
+    """Return the replies that arrive in time."""
     if getattr(grid, "keeps_time_limits", False) is True:
         # Nothing arrives by halves there, and its clock need not be the machine's.
         return list(grid.send_and_receive(messages, timeout=timeout))
@@ -83,7 +82,6 @@ def _bytes_of(message: Message) -> int:
 
 
 def _count_replies(grid: Grid, sent: int) -> None:
-    """Make Flower's grid refuse replies that are much larger than what was sent."""
     for kind in type(grid).__mro__:
         module = vars(sys.modules[kind.__module__])
         found = module.get(_INFLATE)
@@ -129,13 +127,12 @@ class _Replies:
         return [frozenset(idle[part::parts]) for part in range(parts)]
 
     def ask(self, group: frozenset[str]) -> None:
-        """Start to fetch a group's replies, which Flower hands out only once."""
+        """Fetch a group's replies, which Flower hands out only once."""
         self._idle -= group
         # Not to be waited for when the process ends.
         threading.Thread(target=self._fetch, args=(group,), daemon=True).start()
 
     def take(self, seconds: float) -> None:
-        """Wait for one more group; raise what its fetching raised."""
         try:
             group, replies = self._answers.get(timeout=seconds)
         except queue.Empty:
@@ -162,27 +159,19 @@ def grid_with_deadlines(
 ) -> Grid:
     """Return the grid with limits on waiting.
 
+    Its ``get_node_ids`` raises :class:`NodesUnavailableError` ``wait_seconds`` after its first
+    call, if nothing was sent in between. Its ``send_and_receive`` returns at the timeout with the
+    replies so far.
+
     Parameters
     ----------
     grid : Grid
         The server app's.
     wait_seconds : float
-        How long too few nodes may be available, in (0, inf). A dead node counts for up to a minute,
-        until Flower misses its heartbeats.
+        In (0, inf), or ValueError. A dead node counts as available for up to a minute, until Flower
+        misses its heartbeats.
     clock : callable
         Returns seconds.
-
-    Returns
-    -------
-    Grid
-        Its ``get_node_ids`` raises :class:`NodesUnavailableError` ``wait_seconds`` after its first
-        call, if nothing was sent in between. Its ``send_and_receive`` returns at the timeout with
-        the replies so far.
-
-    Raises
-    ------
-    ValueError
-        If ``wait_seconds`` is outside its interval.
 
     Examples
     --------
@@ -199,7 +188,7 @@ class StrategyWithDeadlines(Strategy):
     """A strategy whose waiting ends."""
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
-        """Begin a run; ``start`` calls it."""
+        """Begin a run."""
 
     def start(
         self,
@@ -216,16 +205,12 @@ class StrategyWithDeadlines(Strategy):
         Parameters
         ----------
         grid : Grid
-            The server app's. Too few nodes may be available for an hour; pass
-            ``grid_with_deadlines(grid, wait_seconds)`` for another limit.
+            The server app's. Too few nodes may be available for an hour;
+            ``grid_with_deadlines(grid, wait_seconds)`` has another limit.
         timeout : float
             Seconds that a round waits for replies. Later ones are dropped.
         initial_arrays, num_rounds, train_config, evaluate_config, evaluate_fn
             As in ``Strategy.start``.
-
-        Returns
-        -------
-        Result
 
         Raises
         ------
@@ -245,8 +230,6 @@ class StrategyWithDeadlines(Strategy):
 
 
 class _GridWithDeadlines:
-    """Delegates to the wrapped Grid, whose methods differ between Flower versions."""
-
     def __init__(self, grid: Grid, wait_seconds: float, clock: Callable[[], float]) -> None:
         self._grid = grid
         self._wait_seconds = wait_seconds

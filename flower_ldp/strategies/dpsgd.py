@@ -1,4 +1,4 @@
-"""Any of Flower's strategies over clients that train by DP-SGD, with the server's weights."""
+"""Flower's strategies over clients that train by DP-SGD."""
 
 import logging
 import math
@@ -28,16 +28,14 @@ class DPSGDStrategy(StrategyWithDeadlines):
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.DPSGDRelease`,
     and :class:`~flower_ldp.clients.AccuracyRelease` to evaluate. The wrapped strategy gets only
-    finite models like the one sent, with this server's weights: a client's number of examples is
-    not read.
+    finite models like the one sent, with this server's weights and no client's number of examples.
 
     Parameters
     ----------
     strategy : Strategy
         Samples clients and aggregates their models.
     weights : mapping of int to float, optional
-        Of clients by node id, positive. Other nodes are not asked. By default all nodes are asked
-        with equal weights.
+        Of clients by node id, positive; others are not asked. By default all have equal weights.
     accuracy_key : str
         The only metric that is read.
 
@@ -84,14 +82,14 @@ class DPSGDStrategy(StrategyWithDeadlines):
         self._complaints = OnceLogger()
 
     def summary(self) -> None:
-        """Log the clients' weights, then the wrapped strategy's summary."""
+        """Log weights and the wrapped strategy's summary."""
         _log.info("\t├──> DP-SGD, clients weighed by: %s", self.weights or "one each")
         self.strategy.summary()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the wrapped strategy's messages to nodes with a weight."""
+        """Return the wrapped strategy's messages."""
         self._sent = {name: array.numpy() for name, array in arrays.items()}
         return self._weighed(self.strategy.configure_train(server_round, arrays, config, grid))
 
@@ -100,17 +98,8 @@ class DPSGDStrategy(StrategyWithDeadlines):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Aggregate the valid models as the wrapped strategy does.
 
-        Returns
-        -------
-        arrays : ArrayRecord or None
-            None without a usable model.
-        metrics : MetricRecord
-            The wrapped strategy's, and ``accepted``, ``rejected`` and ``rejected-<reason>``.
-
-        Raises
-        ------
-        RunStopped
-            If further rounds would be useless.
+        The metrics are the wrapped strategy's, and ``accepted``, ``rejected`` and
+        ``rejected-<reason>``. RunStopped if further rounds would be useless.
         """
         good, counts = self._good(server_round, replies, self._trained)
         arrays, found = self.strategy.aggregate_train(server_round, good) if good else (None, None)
@@ -119,13 +108,13 @@ class DPSGDStrategy(StrategyWithDeadlines):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the wrapped strategy's messages to nodes with a weight."""
+        """Return the wrapped strategy's messages."""
         return self._weighed(self.strategy.configure_evaluate(server_round, arrays, config, grid))
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Aggregate the shares of right predictions as the wrapped strategy does."""
+        """Aggregate the shares of right predictions."""
         if not self._asked:
             return None
         good, counts = self._good(server_round, replies, self._counted)
@@ -144,7 +133,6 @@ class DPSGDStrategy(StrategyWithDeadlines):
         replies: Iterable[Message],
         read: Callable[[RecordDict], RecordDict],
     ) -> tuple[list[Message], Metrics]:
-        """Return the good replies with this server's weights, and the counts of all."""
         judge = ReplyValidator(self._asked, self._complaints)
 
         def weighed(reply: Message) -> Message:
@@ -159,7 +147,6 @@ class DPSGDStrategy(StrategyWithDeadlines):
         return good, judge.metrics()
 
     def _trained(self, content: RecordDict) -> RecordDict:
-        """Return a reply's model; raise WireError if it is not like the one sent."""
         records = list(content.array_records.values())
         if len(records) != 1 or set(records[0]) != set(self._sent):
             raise WireError("model", "not one ArrayRecord with the arrays that were sent")
@@ -172,7 +159,6 @@ class DPSGDStrategy(StrategyWithDeadlines):
         return RecordDict({"arrays": arrays, "metrics": MetricRecord()})
 
     def _counted(self, content: RecordDict) -> RecordDict:
-        """Return a reply's share; raise WireError if noise could not make it."""
         records = list(content.metric_records.values())
         share = records[0].get(self.accuracy_key) if len(records) == 1 else None
         if not isinstance(share, int | float) or not -_FARTHEST <= share <= 1 + _FARTHEST:
@@ -181,7 +167,6 @@ class DPSGDStrategy(StrategyWithDeadlines):
 
 
 def _is_like(array: Array, sent: NDArray[Any]) -> bool:
-    """Return whether an array has the sent form: finite floats, other dtypes unchanged."""
     if len(array.data) > sent.nbytes + _MOST_HEADER:
         return False
     try:

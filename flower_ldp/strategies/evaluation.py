@@ -1,8 +1,4 @@
-"""Protected evaluation around any Flower strategy, and saving of the best model.
-
-Clients send locally randomized rows of class probabilities. The server clusters and scores them, as
-post-processing.
-"""
+"""Protected evaluation around any Flower strategy, and saving of the best model."""
 
 from __future__ import annotations
 
@@ -49,7 +45,7 @@ class ProxyCodebook:
     Parameters
     ----------
     epsilon : float
-        Per row and per client, for any change of the row; in (0, 100].
+        Per row and per client, for any change of the row; in (0, 100], or ValueError.
     proxy : callable
         Maps a model's arrays to its class probabilities on public inputs, shape (any number,
         classes). They give the codebook, and stand for the clients' rows in the score.
@@ -58,13 +54,8 @@ class ProxyCodebook:
     levels : int
         Codes per class.
     trust_repeats : int
-        Experiments of :func:`~flower_ldp.strategies.score_trust`: at least 2, or 0 for none. They
-        cost no privacy.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
+        Experiments of :func:`~flower_ldp.strategies.score_trust`, which cost no privacy: at least
+        2, or 0 for none.
     """
 
     epsilon: float
@@ -84,7 +75,7 @@ class ProxyCodebook:
         return CodebookResponse(np.eye(2), self.epsilon, self.rows).events()
 
     def for_model(self, arrays: ArrayRecord) -> CodebookRows:
-        """Return a model's codebook, with the proxy rows of its codes."""
+        """Return a model's codebook and proxy rows."""
         proxy = np.asarray(self.proxy(arrays))
         codebook = scores.confidence_codebook(proxy, self.levels)
         mechanism = CodebookResponse(codebook, self.epsilon, self.rows)
@@ -100,7 +91,7 @@ class CodebookRows:
     trust_repeats: int
 
     def scored(self, reports: NDArray[np.int64], score: scores.ClusterScore) -> dict[str, float]:
-        """Return the score, and its recovery and error if asked for."""
+        """Return the score, with recovery and error."""
         shares = self.support.spread(self.mechanism.estimate(reports))
         scores.warn_if_near_uniform(self.support.rows, shares)
         values = {"score": score.of_law(self.support.rows, shares, len(reports))}
@@ -125,8 +116,8 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
     """Any strategy, with an evaluate phase of private predictions.
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with ``evaluate`` set to a
-    :class:`~flower_ldp.clients.ProtectedEvalRelease`. It replaces the wrapped strategy's evaluate
-    phase, which would ask for raw metrics.
+    :class:`~flower_ldp.clients.ProtectedEvalRelease`. The wrapped strategy's evaluate phase, which
+    would ask for raw metrics, is replaced.
 
     Parameters
     ----------
@@ -142,21 +133,16 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
         Most clients asked in a round, at random; all by default.
     every : int
         Rounds between evaluations. Each costs every asked client its epsilon again.
-    health : Health, optional
-        Asks for one more private bit per report, whether any of it is neutral, and stops the run if
-        too many are.
-    answers_per_client : int or ClientPool, optional
-        How often a client is asked to evaluate in the whole run, sampled without replacement; the
-        training's :class:`~flower_ldp.strategies.ClientPool` counts both together. By default every
-        evaluation samples anew.
+    health, answers_per_client : optional
+        As for :class:`TrainingStrategy`. A :class:`~flower_ldp.strategies.ClientPool` of the
+        training counts both together.
     min_evaluate_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg, for the evaluate phase.
 
     Raises
     ------
     ValueError
-        If ``cluster_client_num`` or ``every`` is below 1, the score is unknown, or a metric's name
-        is in use.
+        If a number is below 1, the score is unknown, or a metric's name is in use.
     TypeError
         If an argument is of a wrong type.
     """
@@ -214,7 +200,7 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
             self.strategy.expect(rounds, arrays)
 
     def summary(self) -> None:
-        """Log the evaluation, its cost, and the wrapped strategy's summary."""
+        """Log the evaluation and the wrapped strategy's summary."""
         _log.info("\t├──> Protected evaluation: %s", self.mechanism)
         _log.info("\t│\t├──Metrics: %s", ", ".join(self.metrics) or "none")
         metrics = (event for metric in self.metrics.values() for event in metric.events())
@@ -240,7 +226,7 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Choose clients and add the proposal to each message."""
+        """Choose clients and send them the proposal."""
         if server_round % self.every:
             return []
         sample = sample_round(
@@ -264,17 +250,9 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Score the reports of this round.
+        """Score the reports of this round; None in rounds without an evaluation.
 
-        Returns
-        -------
-        MetricRecord or None
-            None in rounds without an evaluation. ``accepted``, ``rejected`` and
-            ``rejected-<reason>``; ``score``, unless undefined, and ``score-rows`` (n); with a
-            codebook ``score-recovery`` and ``score-error``; each metric's mean over clients, and
-            ``<name>-noise``, the standard deviation of that mean by noise; ``failing-share`` and
-            ``failing-share-error`` with health bits; ``epsilon-evaluation`` and ``epsilon-total``
-            (worst client, pure).
+        docs/evaluation.md has the metrics. ``epsilon-total`` is of the worst client, pure.
 
         Raises
         ------
@@ -304,15 +282,10 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
         return MetricRecord(values)  # type: ignore[arg-type]
 
     def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
-        """Return the worst-case spending of clients on this server's proposals, training included.
+        """Return the worst-case spending of clients as :meth:`TrainingStrategy.privacy_spent` does.
 
-        A wrapped strategy of another package states no cost: its replies are not private and are
-        not counted.
-
-        Parameters
-        ----------
-        delta : float
-            As for :meth:`TrainingStrategy.privacy_spent`.
+        Training is included, unless the wrapped strategy is of another package: its replies are not
+        private and are not counted.
         """
         return self.proposals.report(delta=delta)
 
@@ -343,7 +316,7 @@ class BestModel:
         The server's evaluation. Without a result, the latest model is kept until a round is
         evaluated.
     metric : str
-        The metric that decides.
+        The metric that decides; ValueError where it is missing.
     higher_is_better : bool
         Whether larger values are better.
 
@@ -379,13 +352,7 @@ class BestModel:
         self._sign = 1.0 if higher_is_better else -1.0
 
     def __call__(self, server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        """Evaluate a round's model, save it if it is the best, and return its metrics.
-
-        Raises
-        ------
-        ValueError
-            If the evaluation does not return the metric that decides.
-        """
+        """Save a round's model if it is the best; return its metrics."""
         found = None if self._evaluate is None else self._evaluate(server_round, arrays)
         value = None if found is None else self._value_of(found)
         if self._is_best(value):

@@ -1,15 +1,8 @@
-r"""Cluster scores of class probabilities: of rows and of distributions (docs/codebook.md).
+"""Cluster scores of class probabilities: of rows and of distributions (docs/codebook.md).
 
 A score that is not defined (fewer than two clusters, or as many as rows) is NaN. Of a distribution
-with shares :math:`w_i` it is the score of N drawn rows on average, to leading order. The silhouette
-is the limit of many copies, with :math:`w_C` the share of cluster C,
-
-.. math:: a_i = \frac{\sum_{j \in C(i)} w_j d_{ij}}{w_{C(i)}}, \qquad
-          b_i = \min_{C \ne C(i)} \frac{\sum_{j \in C} w_j d_{ij}}{w_C}, \qquad
-          s = \sum_i w_i \frac{b_i - a_i}{\max(a_i, b_i)},
-
-and Calinski-Harabasz is :math:`1 + N B / ((K - 1) W)`. No guarantee depends on the public proxy
-rows of a codebook.
+it is the score of N drawn rows on average, to leading order: the silhouette weighted by shares, and
+:math:`1 + N B / ((K - 1) W)` for Calinski-Harabasz.
 """
 
 from __future__ import annotations
@@ -51,15 +44,10 @@ class ClusterScore:
     Parameters
     ----------
     score : str or callable
-        ``SILHOUETTE_SCORE``, ``CALINSKI_HARABASZ_SCORE``, or ``score(rows, labels) -> float``.
+        ``SILHOUETTE_SCORE``, ``CALINSKI_HARABASZ_SCORE``, or ``score(rows, labels) -> float``; else
+        ValueError.
     clusterer : object, optional
-        Like those of ``sklearn.cluster``; without it the label is the index of a row's largest
-        entry.
-
-    Raises
-    ------
-    ValueError
-        If the score is neither callable nor known.
+        Like those of ``sklearn.cluster``; by default labels are rows' largest entries.
 
     Examples
     --------
@@ -87,24 +75,11 @@ class ClusterScore:
         return float((self.score if callable(self.score) else _OF_ROWS[self.score])(given, labels))
 
     def of_law(self, rows: Rows, shares: ArrayLike, total: int) -> float:
-        """Return the expected score of ``total`` rows drawn from a distribution.
+        """Return the expected score of ``total`` rows, at least 1, drawn from a distribution.
 
-        A callable score, or a clusterer without ``sample_weight``, gets copies in proportion to the
-        shares.
-
-        Parameters
-        ----------
-        rows : ndarray of float, shape (n, k)
-            The possible rows.
-        shares : array_like of float, shape (n,)
-            Not negative, with sum 1.
-        total : int
-            At least 1.
-
-        Raises
-        ------
-        ValueError
-            If the arguments are malformed.
+        ``rows`` have the shape (n, k); ``shares``, shape (n,), are not negative, with sum 1; else
+        ValueError. A callable score, or a clusterer without ``sample_weight``, gets copies in
+        proportion.
         """
         given, law = _check_rows(rows), np.asarray(shares, dtype=np.float64)
         if law.shape != (len(given),) or not (np.isfinite(law) & (law >= 0)).all():
@@ -238,25 +213,15 @@ _WEIGHT_OF_UNSURE_HALF = 3.0
 
 
 def confidence_codebook(proxy: NDArray[np.floating[Any]], levels: int = DEFAULT_LEVELS) -> Rows:
-    """Return codes for each class at several levels of confidence.
+    """Return at most ``k * levels`` codes, float64 of width k, at several levels of confidence.
 
     Parameters
     ----------
     proxy : ndarray of float, shape (n, k)
-        Public rows on the simplex.
+        Public rows on the simplex, at least one; else ValueError.
     levels : int
         Codes per class, at least 1. Classes with fewer than two proxy rows per level get codes with
         equal other entries.
-
-    Returns
-    -------
-    ndarray of float64, shape (m, k)
-        At most ``k * levels`` different codes.
-
-    Raises
-    ------
-    ValueError
-        If the proxy is empty or off the simplex, or ``levels`` is not positive.
     """
     rows = _check_proxy(proxy)
     check_in("[1, inf)", "levels", levels, int)
@@ -279,26 +244,18 @@ def confidence_codebook(proxy: NDArray[np.floating[Any]], levels: int = DEFAULT_
 
 
 def kmeans_codebook(proxy: NDArray[np.floating[Any]], codes: int, *, seed: int = 0) -> Rows:
-    """Return the k-means centres of proxy rows; needs scikit-learn.
+    """Return the k-means centres of proxy rows, float64 of width k; needs scikit-learn.
+
+    There are fewer than ``codes`` if centres coincide.
 
     Parameters
     ----------
     proxy : ndarray of float, shape (n, k)
-        Public rows on the simplex.
+        Public rows on the simplex; else ValueError.
     codes : int
         In [2, n].
     seed : int
         Of the initial centres.
-
-    Returns
-    -------
-    ndarray of float64, shape (m, k)
-        Fewer than ``codes`` if centres coincide.
-
-    Raises
-    ------
-    ValueError
-        If the proxy is off the simplex, or ``codes`` outside its interval.
     """
     from sklearn.cluster import KMeans
 
@@ -319,9 +276,9 @@ class ProxySupport:
     rows : ndarray of float64, shape (n, k)
         On the simplex; each cell has at least one.
     cells : ndarray of int64, shape (n,)
-        The code of each row, in [0, codes).
+        The code of each row.
     codes : int
-        Number of codes, m.
+        m.
     """
 
     rows: Rows
@@ -341,22 +298,7 @@ class ProxySupport:
         )
 
     def spread(self, shares: ArrayLike) -> Rows:
-        """Return each row's share: its code's share, divided evenly among the cell's rows.
-
-        Parameters
-        ----------
-        shares : array_like of float, shape (m,)
-            As from :meth:`CodebookResponse.estimate`.
-
-        Returns
-        -------
-        ndarray of float64, shape (n,)
-
-        Raises
-        ------
-        ValueError
-            If the shape is another.
-        """
+        """Divide each code's share, shape (m,), among its rows; ValueError for another shape."""
         given = np.asarray(shares, dtype=np.float64)
         if given.shape != (self.codes,):
             raise ValueError(f"shares must have shape ({self.codes},), got {given.shape}")
@@ -411,7 +353,7 @@ class ScoreTrust:
 
     @property
     def complaint(self) -> str:
-        """Why the score is not trusted; empty if it is."""
+        """Why the score is not trusted, or empty."""
         if not (self.echoes_proxy or self.is_noise):
             return ""
         return (
@@ -420,7 +362,7 @@ class ScoreTrust:
         )
 
     def warn(self) -> None:
-        """Issue :class:`UntrustedScoreWarning` if there is a complaint."""
+        """Issue :class:`UntrustedScoreWarning` with the complaint, if any."""
         if self.complaint:
             warnings.warn(self.complaint, UntrustedScoreWarning, stacklevel=2)
 
@@ -438,30 +380,16 @@ def score_trust(
     """Return how closely a score of ``total`` reported rows follows clients, without any client.
 
     The pretended clients have the less confident half of the proxy's rows three times as often.
-    Differences *within* cells stay unseen.
+    Differences *within* cells stay unseen. An undefined score is not trusted, with NaN.
 
     Parameters
     ----------
     mechanism, support, score
         As used on real reports.
-    total : int
-        Reported rows, at least 2.
-    rng : RandomSource
-        For the pretended clients and their noise.
-    repeats : int
-        Experiments, at least 2. Each costs one scoring.
+    total, repeats : int
+        Reported rows, and experiments: at least 2 of each, or ValueError.
     estimate : callable, optional
         Maps reports to shares of codes.
-
-    Returns
-    -------
-    ScoreTrust
-        Not trusted, with NaN, if a score is not defined.
-
-    Raises
-    ------
-    ValueError
-        If a number is outside its interval.
     """
     check_in("[2, inf)", "total", total, int)
     check_in("[2, inf)", "repeats", repeats, int)
@@ -492,14 +420,8 @@ def score_trust(
 def warn_if_near_uniform(rows: NDArray[np.float64], shares: Shares | None = None) -> None:
     """Warn if a model is too unsure for its clusters to mean anything.
 
-    It warns below a mean largest entry of 0.2 on the scale from 1/k to 1: 0.28 for ten classes.
-
-    Parameters
-    ----------
-    rows : ndarray of float, shape (n, k)
-        On the simplex.
-    shares : array_like of float, shape (n,), optional
-        Of the rows; equal by default.
+    That is below a mean largest entry of 0.2 on the scale from 1/k to 1: 0.28 for ten classes.
+    ``rows`` have the shape (n, k), and ``shares`` (n,), by default equal.
     """
     even = 1.0 / rows.shape[1]
     found = (float(np.average(rows.max(axis=1), weights=shares)) - even) / (1.0 - even)

@@ -1,10 +1,9 @@
 """Forecast of a run: cost per client, expected learning, a test for noise, and a part to train.
 
-**Test for noise**, by post-processing. Without signal the squared length of the reports' sum has a
-known mean and variance (:class:`~flower_ldp.mechanisms.base.NullDistribution`). It is tested
-**once**, since repeated tests would give false alarms: after a quarter of the reports, and when a
-good run would show four standard deviations. It warns of a signal below two deviations, or of one
-that even with two more would be hopeless; only then it says that the steps *are* noise.
+**Test for noise**, by post-processing, of the squared length of the reports' sum
+(:class:`~flower_ldp.mechanisms.base.NullDistribution`). It is done **once**, after a quarter of the
+reports and when a good run would show four standard deviations. It warns of a signal below two, or
+of one that even with two more would be hopeless; only then it says that the steps *are* noise.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ class Forecast(RoundCallback[TrainingRound]):
         self._planned, self._outlook, self._watch = 0, None, None
 
     def before_ask(self, current: TrainingRound) -> None:
-        """Log the outlook in the first round, and let the optimizer plan."""
+        """Log the outlook once, and let the optimizer plan."""
         sample, left = current.sample, current.sample.answers_left()
         if self._outlook is None:
             self._begin(current, left)
@@ -119,7 +118,7 @@ class Forecast(RoundCallback[TrainingRound]):
         return None if pool is None else pool.answers_per_client
 
     def total(self) -> str:
-        """Return a client's total cost and its meaning, as far as known."""
+        """Return a client's total cost and its meaning."""
         events = self._strategy.proposal(self.entries).events()
         most, times = self._answers, self._answers
         if self._rounds is not None:
@@ -135,7 +134,7 @@ class Forecast(RoundCallback[TrainingRound]):
         return f"at most {total}, asked {asked}{earlier}. {meaning(total)}"
 
     def lines(self) -> Iterator[str]:
-        """Yield what the run does and can learn, as far as known."""
+        """Yield what the run does and can learn."""
         answers, plan, outlook = self._answers, self._strategy.plan(), self._outlook
         often = "1 in every round that it is sampled for" if answers is None else f"{answers:,}"
         yield f"Answers of a client: {often}"
@@ -156,7 +155,7 @@ class Forecast(RoundCallback[TrainingRound]):
 
 
 class SignalMonitor:
-    """Tests once whether the steps of a run are noise."""
+    """Test for noise."""
 
     def __init__(self, outlook: UtilityForecast) -> None:
         self._outlook = outlook
@@ -164,7 +163,7 @@ class SignalMonitor:
         self._reports = 0
 
     def add(self, summed: NDArray[Any], reports: int) -> None:
-        """Add a round's sum of reports; warn if all so far are noise."""
+        """Add a round's sum; warn if all so far are noise."""
         if self._sum is None:
             return
         self._sum += summed
@@ -245,7 +244,7 @@ def log_running_statistics(model: Mapping[str, NDArray[Any]]) -> None:
 
 
 def suggest_trainable(layout: ModelLayout, most: int) -> str:
-    """Return a text that names last layers with few enough weights."""
+    """Return names of last layers with few enough weights."""
     arrays = [spec for spec in layout.updated if spec.size]
     layers = [tuple(group) for _, group in groupby(arrays, key=_place)]
     for count in range(min(_MOST_LAYERS, len(layers)), 0, -1):

@@ -2,8 +2,7 @@
 
 **Step sizes** of SignDS, with T the sum of signs over N reports and m the magnitude:
 
-* ``"published"``: m T with a learned m = 2 r_est, and lr T / N with a fixed rate lr; too small for
-  few clients, too large for thousands;
+* ``"published"``: m T with a learned m = 2 r_est, and lr T / N with a fixed rate lr;
 * ``"unbiased"``: m (2 / (contrast N)) T, whose mean is m times the clients' mean top-set direction.
 """
 
@@ -33,10 +32,7 @@ Scaling = Literal["published", "unbiased"]
 class FixedStep(Checked):
     """A fixed rate: the published rule without magnitude bits.
 
-    Parameters
-    ----------
-    global_lr : float
-        Change of a reported dimension, before averaging over clients; positive.
+    ``global_lr``, positive, is the change of a reported dimension, before averaging over clients.
     """
 
     #: No bit is asked for.
@@ -65,7 +61,7 @@ class LearnedStep(Checked):
 
 
 class StepSize(RoundCallback[TrainingRound]):
-    """The step rule of one run, and its state."""
+    """A run's step rule and its state."""
 
     def __init__(self, rule: FixedStep | LearnedStep, scaling: Scaling = "published") -> None:
         if scaling not in get_args(Scaling):
@@ -98,7 +94,7 @@ class StepSize(RoundCallback[TrainingRound]):
         return self._learned
 
     def question(self, participation: float) -> tuple[float, float] | None:
-        """Return epsilon and threshold of a round's question, or None."""
+        """Return epsilon and threshold to ask for, or None."""
         rule = self._rule
         if isinstance(rule, FixedStep) or self.estimate is None:
             return None
@@ -107,12 +103,12 @@ class StepSize(RoundCallback[TrainingRound]):
         return rule.magnitude.epsilon, self.estimate.threshold
 
     def check(self, plan: SelectionPlan) -> None:
-        """Raise ValueError if an ``"unbiased"`` step is impossible."""
+        """Raise ValueError if ``"unbiased"`` is impossible."""
         if self._scaling == "unbiased":
             _ = plan.unbiasing
 
     def learn(self, ones: int, total: int) -> int | None:
-        """Update the estimate by a round's bits; return the majority's answer or None."""
+        """Update the estimate; return the majority's answer or None."""
         magnitude = self._rule.magnitude
         if magnitude is None or self.estimate is None:
             return None
@@ -137,23 +133,20 @@ class StepSize(RoundCallback[TrainingRound]):
 class SignDSStrategy(TrainingStrategy[SignDS]):
     """Federated training from SignDS reports.
 
-    Clients run :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.SignDSRelease`;
-    they send no gradient, loss or count. The model moves along the sum of the reported signs. With
-    magnitude bits the metrics include ``r-est`` and ``magnitude-majority`` (B: 1 yes, 0 no, -1
+    Clients run :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.SignDSRelease`.
+    With magnitude bits the metrics include ``r-est`` and ``magnitude-majority`` (B: 1 yes, 0 no, -1
     undecided).
 
     Parameters
     ----------
     mechanism : SignDS
-        The dimension selection. Without k, K and h are chosen for the round's model.
+        Without k, K and h are chosen for the round's model.
     step : LearnedStep or FixedStep, optional
-        Step size: learned from one more private bit per client (MagRR), or fixed. By default only
-        the direction of the sum counts.
+        By default only the direction of the sum counts.
     scaling : {"published", "unbiased"}
         See :mod:`flower_ldp.strategies.named`.
     server_optimizer : ServerOptimizer, optional
-        Post-processes the sum. Without a step, :class:`~flower_ldp.strategies.AgreedLength` by
-        default.
+        Without a step, :class:`~flower_ldp.strategies.AgreedLength` by default.
     **options
         As in :class:`~flower_ldp.strategies.training.TrainingStrategy`.
 
@@ -161,8 +154,6 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
     ------
     ValueError
         For a learned step with FixedLength or AgreedLength, which would ignore the paid bits.
-    TypeError
-        If an argument is unknown or of a wrong type.
 
     Examples
     --------
@@ -229,7 +220,7 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         yield f"Scaling: {self.scaling}"
 
     def step_rule(self) -> str:
-        """Return a description of how the model is moved."""
+        """Describe how the model is moved."""
         optimizer = self.server_optimizer
         if optimizer is not None and optimizer.sets_length:
             return f"{optimizer.describe()}; only the direction of the sum counts"
@@ -250,24 +241,17 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
     """Federated training from one codeword per client, near the direction of its update.
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with
-    :class:`~flower_ldp.clients.CodewordRelease`. A report says nothing of the update's length, so
-    the optimizer sets the step's length. The metrics include ``expected-cosine`` of the estimated
-    with the clients' direction, if they agree.
+    :class:`~flower_ldp.clients.CodewordRelease`. The metrics include ``expected-cosine`` of the
+    estimated with the clients' direction, if they agree.
 
     Parameters
     ----------
     mechanism : Codeword
-        Epsilon of a report, and the codes. Each round has its own seed, counted on from the
-        mechanism's.
+        Each round has its own seed, counted on from the mechanism's.
     server_optimizer : ServerOptimizer, optional
-        Post-processes the direction; :class:`~flower_ldp.strategies.AgreedLength` by default.
+        Sets the step's length; :class:`~flower_ldp.strategies.AgreedLength` by default.
     **options
         As in :class:`~flower_ldp.strategies.training.TrainingStrategy`.
-
-    Raises
-    ------
-    TypeError
-        If an argument is unknown or of a wrong type.
 
     Examples
     --------
@@ -304,11 +288,9 @@ class GaussianStrategy(TrainingStrategy[Gaussian]):
     """Federated training from updates that each client clipped and noised itself.
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with
-    :class:`~flower_ldp.clients.GaussianRelease`. The model moves by the unweighted mean of the
-    noised updates. The metrics include ``noise-deviation``, of an entry of the mean. For rounds
-    with equal parameters :func:`flower_ldp.accounting.composed_epsilon` gives a smaller bound than
-    :meth:`privacy_spent`. Arguments are those of
-    :class:`~flower_ldp.strategies.training.TrainingStrategy`.
+    :class:`~flower_ldp.clients.GaussianRelease`. The metrics include ``noise-deviation``, of an
+    entry of the mean. For rounds with equal parameters
+    :func:`flower_ldp.accounting.composed_epsilon` gives a smaller bound than :meth:`privacy_spent`.
 
     Examples
     --------
@@ -334,13 +316,9 @@ class ExtensionStrategy(TrainingStrategy[Chosen]):
     """Federated training from the reports of an extension's mechanism.
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with
-    :class:`~flower_ldp.clients.ExtensionRelease`. The model moves by the mean of the reports. The
-    guarantee is a claim of the extension's author. An owner's ledger may charge more than the
-    stated cost.
-
-    Arguments are those of :class:`~flower_ldp.strategies.training.TrainingStrategy`; the mechanism
-    is the extension with the run's parameters (:meth:`Extension.chosen
-    <flower_ldp.extensions.Extension.chosen>`).
+    :class:`~flower_ldp.clients.ExtensionRelease`. The guarantee is a claim of the extension's
+    author, and an owner's ledger may charge more than the stated cost. The mechanism is
+    :meth:`Extension.chosen <flower_ldp.extensions.Extension.chosen>`.
     """
 
     _mechanism_type = Chosen

@@ -4,9 +4,8 @@ r"""Server optimizers for the privatized sum: post-processing without cost (docs
 ``FedYogi`` and ``FedAdagrad`` (Reddi et al. 2021): a step :math:`\eta\, m / (\sqrt v + \tau)`.
 
 **AgreedLength.** For a round's direction g and the running direction v in d dimensions,
-:math:`z = \sqrt d \cos(g, v)` counts standard deviations of chance. With the model at rest z would
-be about :math:`\sqrt d\, c_g c_v`. Here :math:`c^2 = x / (1 + x)`, and x is the excess of the
-reports' squared sum over noise. The target is a share of this: one half at first, falling to 0.
+:math:`z = \sqrt d \cos(g, v)` counts deviations of chance. The target is a share of its size with
+the model at rest, :math:`\sqrt d\, c_g c_v` for :math:`c^2 = x / (1 + x)` and signals x.
 """
 
 import math
@@ -47,51 +46,27 @@ class ServerOptimizer:
     sets_length: ClassVar[bool] = False
 
     def step(self, proposed: Vector, server_round: int) -> Vector:
-        """Return the step of this round.
-
-        Parameters
-        ----------
-        proposed : ndarray of float32, shape (d,)
-            The step that the reports propose.
-        server_round : int
-            From 1.
-        """
+        """Return the step of this round, float32 of shape (d,) as the proposed one."""
         raise NotImplementedError
 
     def describe(self) -> str:
-        """Return one line for the log."""
+        """Return a line for the log."""
         return type(self).__name__
 
     def reset(self) -> None:
         """Reset the state for a new run."""
 
     def on_run_start(self, rounds: int, weights: Sequence[NDArray[Any]]) -> None:
-        """Prepare for a run, in its first round.
-
-        Parameters
-        ----------
-        rounds : int
-            Planned, at least 1.
-        weights : sequence of ndarray
-            The trained arrays before the first step.
-        """
+        """Prepare for planned rounds, with the trained arrays before them."""
 
     def check(self) -> None:
-        """Raise RuntimeError if no step is possible yet; called before clients are asked."""
+        """Raise RuntimeError if no step is possible yet."""
 
     def extend_run(self, rounds: int) -> None:
-        """Note that the run may have this total number of rounds."""
+        """Raise the number of planned rounds."""
 
     def on_signal(self, signal: float, reports: int) -> None:
-        """Receive a round's signal, before its step.
-
-        Parameters
-        ----------
-        signal : float
-            Excess of the reports' squared sum over noise, relative to noise.
-        reports : int
-            At least 1.
-        """
+        """Receive a round's squared sum beyond noise, relative to noise, before its step."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +91,7 @@ class _Remembering(Checked, ServerOptimizer):
 class Momentum(_Remembering):
     """Heavy-ball momentum: m = momentum * m + proposed; step = learning_rate * m.
 
-    Parameters
-    ----------
-    momentum : float
-        In [0, 1).
-    learning_rate : float
-        Positive.
+    ``momentum`` is in [0, 1) and ``learning_rate`` positive.
     """
 
     momentum: Decay = 0.9
@@ -136,19 +106,8 @@ class Momentum(_Remembering):
 class FixedLength(_Remembering):
     """A step of planned length along the running direction, with linear decay.
 
-    The length falls from ``length`` in round 1 to ``final_fraction * length`` in round ``rounds +
-    1``. Only the direction of the proposed step counts.
-
-    Parameters
-    ----------
-    length : float
-        Euclidean length of the first step.
-    rounds : int
-        Planned number of rounds.
-    momentum : float
-        In [0, 1).
-    final_fraction : float
-        In [0, 1].
+    The length falls from ``length`` in round 1 to ``final_fraction * length`` in round
+    ``rounds + 1``. ``momentum`` is in [0, 1) and ``final_fraction`` in [0, 1].
     """
 
     sets_length = True
@@ -203,16 +162,11 @@ class Adam(_Adaptive):
     Parameters
     ----------
     eta : float
-        Server's rate, positive.
+        Server's rate, positive; ValueError otherwise, as for all.
     beta_1, beta_2 : float
         Decay of the means, in [0, 1).
     tau : float
         Adaptivity, positive: much smaller steps are not scaled up.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
     """
 
     eta: Positive = 0.1
@@ -230,20 +184,10 @@ class Adam(_Adaptive):
 
 @dataclass(frozen=True)
 class Yogi(_Adaptive):
-    r"""Yogi on the server, as Flower's ``FedYogi``.
+    r"""Yogi on the server, as Flower's ``FedYogi``, with the parameters of :class:`Adam`.
 
-    As :class:`Adam`, without the correction of :math:`\eta`, and with
+    As Adam, without the correction of :math:`\eta`, and with
     :math:`v = v - (1 - \beta_2)\, g^2 \operatorname{sign}(v - g^2)`, so that v falls slowly.
-
-    Parameters
-    ----------
-    eta, beta_1, beta_2, tau : float
-        As for :class:`Adam`.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
     """
 
     eta: Positive = 0.01
@@ -256,17 +200,7 @@ class Yogi(_Adaptive):
 class Adagrad(_Remembering):
     """Adagrad on the server, as Flower's ``FedAdagrad``: m is the step, v the sum of all squares.
 
-    Steps shrink over the run without a planned decay.
-
-    Parameters
-    ----------
-    eta, tau : float
-        As for :class:`Adam`.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
+    ``eta`` and ``tau`` are as for :class:`Adam`.
     """
 
     eta: Positive = 0.1
@@ -302,15 +236,9 @@ class _Run:
 class AgreedLength(Checked, ServerOptimizer):
     """A step along the running direction, as long as the rounds' directions agree. Needs no tuning.
 
-    The length starts from the model's norm and the planned rounds. It grows while directions agree
-    and shrinks otherwise, by a factor of at most 2 per round, and decays linearly over the plan.
-    Only directions count. For a model that was trained before as a whole, give a
-    :class:`FixedLength`.
-
-    Parameters
-    ----------
-    momentum : float
-        In [0, 1).
+    The length starts from the model's norm and the planned rounds, changes by a factor of at most 2
+    per round, and decays linearly over the plan. For a model that was trained before as a whole,
+    give a :class:`FixedLength`. ``momentum`` is in [0, 1).
 
     Examples
     --------
@@ -344,7 +272,7 @@ class AgreedLength(Checked, ServerOptimizer):
         run.rounds = max(run.rounds, rounds)
 
     def on_signal(self, signal: float, reports: int) -> None:
-        """Receive a round's signal, before its step."""
+        """Receive a round's signal."""
         run = self._run
         run.signals += signal
         run.reports += reports
@@ -353,7 +281,7 @@ class AgreedLength(Checked, ServerOptimizer):
     def step(self, proposed: Vector, server_round: int) -> Vector:
         """Return the step; zero without a direction, RuntimeError without a run.
 
-        ``proposed`` is the mean of the reports, up to a constant factor.
+        A constant factor of the proposed step does not count.
         """
         run = self._run
         # In float64: squares of float32 entries overflow, and vanish, long before they do.
@@ -383,7 +311,7 @@ class AgreedLength(Checked, ServerOptimizer):
         return step
 
     def describe(self) -> str:
-        """Return one line for the log."""
+        """Return a line for the log."""
         return f"steps as long as rounds agree, momentum {self.momentum:g}"
 
     @property
@@ -413,7 +341,6 @@ def _adapt(run: _Run, velocity: NDArray[np.float64], now: NDArray[np.float64], l
 
 
 def _size(weights: Sequence[NDArray[Any]]) -> tuple[float, float]:
-    """Return a model's norm, and the share of its square that stands for zeros."""
     told = assumed = 0.0
     for array in weights:
         square = float(np.square(array, dtype=np.float64).sum())

@@ -1,8 +1,7 @@
 r"""The true epsilon of the noise that other software adds for its settings.
 
-Each adds normal noise of deviation :math:`\sigma` to updates clipped to length C. Any two updates
-are neighbours under replace-one, up to 2 C apart. T messages are a normal shift by
-:math:`\sqrt T \, 2C / \sigma`, and epsilon is read off the exact curve.
+Each adds normal noise of deviation :math:`\sigma` to updates clipped to length C: up to 2 C apart
+under replace-one. T messages are a normal shift by :math:`\sqrt T \, 2C / \sigma`.
 """
 
 import math
@@ -20,11 +19,11 @@ class NormalNoise:
 
     @property
     def shift(self) -> float:
-        """Mu: the distance over the deviation; infinite without noise."""
+        """The distance over the deviation; infinite without noise."""
         return self.distance / self.deviation if self.deviation else math.inf
 
     def epsilon(self, delta: float, rounds: int = 1) -> float:
-        """Return the epsilon of ``rounds`` messages at a total delta; infinite without noise."""
+        """Return the epsilon of ``rounds`` messages at a total delta."""
         shift = self.shift * math.sqrt(rounds)
         return gaussian_epsilon(shift, delta) if shift < math.inf else math.inf
 
@@ -32,12 +31,12 @@ class NormalNoise:
 def local_dp_mod(
     clipping_norm: float, sensitivity: float, epsilon: float, delta: float
 ) -> NormalNoise:
-    """Return the noise of Flower's ``LocalDpMod``: the classical one for the given sensitivity."""
+    """Return the noise of Flower's ``LocalDpMod``."""
     return NormalNoise(2.0 * clipping_norm, sensitivity * classical_deviation(epsilon, delta))
 
 
 def mindspore_dp(clip: float, epsilon: float, delta: float) -> NormalNoise:
-    """Return the noise of MindSpore's ``DP_ENCRYPT``: exact for updates C apart, not 2 C."""
+    """Return the noise of MindSpore's ``DP_ENCRYPT``: exact for updates C apart."""
     return NormalNoise(2.0 * clip, clip / largest_shift(epsilon, delta))
 
 
@@ -54,7 +53,7 @@ def flowers_epsilon(
 ) -> float | None:
     """Return the epsilon of ``flwr.serverapp.RdpAccountant``, or None without one.
 
-    It uses Renyi DP for adding or removing a client, without amplification by sampling.
+    It is for adding or removing a client, without amplification by sampling.
     """
     try:
         from flwr import serverapp

@@ -1,8 +1,4 @@
-"""Reply validation: each reply is judged by itself; a bad one is counted and left out.
-
-A client can spoil only its own report. A run stops early if it cannot learn and would cost budget
-or privacy (docs/failures.md).
-"""
+"""Reply validation: each reply is judged by itself; a bad one is counted and left out."""
 
 import logging
 from collections import Counter
@@ -36,7 +32,7 @@ class OnceLogger:
         self._said: set[str] = set()
 
     def say(self, kind: str, text: str) -> None:
-        """Warn, unless this kind was warned of before."""
+        """Warn, unless of this kind before."""
         if kind in self._said:
             _log.debug("%s", text)
             return
@@ -81,7 +77,7 @@ class ReplyValidator:
     def read(
         self, replies: Iterable[Message], reader: Callable[[Message], ReportT]
     ) -> Iterator[ReportT]:
-        """Yield the reader's results for replies without a WireError."""
+        """Yield results of replies without a WireError."""
         for reply in replies:
             node = reply.metadata.src_node_id
             try:
@@ -102,7 +98,6 @@ class ReplyValidator:
         return {"accepted": self.accepted, "rejected": self.rejected.total(), **rejected}
 
     def _check(self, reply: Message) -> None:
-        """Raise WireError unless an asked node sent content for the first time."""
         node = reply.metadata.src_node_id
         if node in self._waiting:
             self._waiting.discard(node)
@@ -114,7 +109,6 @@ class ReplyValidator:
             raise WireError("sender", "not asked this round, or has answered before")
 
     def _error(self, node: int, text: str) -> WireError:
-        """Return the WireError for an error reply, whose text is untrusted."""
         reason, detail = text, one_line(text, _MOST_QUOTED)
         if text == refusals.NO_PROPOSAL:
             reason = refusals.REFUSED_PROPOSAL
@@ -156,15 +150,14 @@ def payload_of(content: RecordDict) -> bytes:
 
 
 class RunStopped(RuntimeError):  # noqa: N818  # a decision about the run
-    """The run was stopped: further rounds would be useless. The text says why and what to do."""
+    """Further rounds would be useless. The text says why and what to do."""
 
 
 def raise_if_unproductive(replies: ReplyValidator, server_round: int) -> None:
     """Raise RunStopped for a run that is set up wrongly; else log hints.
 
     A run stops if raw replies outnumber reports and refusals, or if nothing was learned and clients
-    refuse with one code. Either needs more than half of the asked clients, so that no single client
-    can stop a run.
+    refuse with one code. Either needs more than half of the asked clients.
     """
     codes = filter(refusals.is_code, replies.rejected)
     refused = Counter({code: replies.rejected[code] for code in codes})
@@ -196,7 +189,7 @@ def raw_hint(nodes: list[int]) -> str:
 
 
 def check_result(result: Result, asked: Mapping[str, int]) -> None:
-    """Raise RunStopped if a run gave no model, or only evaluated without a usable report."""
+    """Raise RunStopped for a run without a model or a usable report."""
     trains, evaluates = asked.get(MessageType.TRAIN, 0), asked.get(MessageType.EVALUATE, 0)
     trained, evaluated = result.train_metrics_clientapp, result.evaluate_metrics_clientapp
     if rejected := _counts(trained) + _counts(evaluated):

@@ -1,8 +1,5 @@
 """Rounds of a strategy, their callbacks, the health bit, and the server's count of spending.
 
-**Health bit** (docs/failures.md). The run stops if the number of ones has a chance of at most 1 in
-741 (three normal deviations) at the allowed share: exact up to 2,000 bits.
-
 **Spending.** Every proposal sent counts, answered or not, because a client may have been charged
 and its report lost. Refusals from before the charge and raw replies are taken off. The approximate
 total bounds a client that was asked for each kind of release as often as any client was, for
@@ -56,7 +53,7 @@ _NONE = (0, 0)
 
 @dataclass
 class Round:
-    """State of a round between asking and aggregating."""
+    """State of a round."""
 
     server_round: int
     sample: RoundSample
@@ -66,7 +63,7 @@ class Round:
 
 @dataclass
 class TrainingRound(Round):
-    """A round of training, with the model sent."""
+    """A round of training."""
 
     model: Mapping[str, NDArray[Any]]
     layout: ModelLayout
@@ -77,13 +74,13 @@ RoundT = TypeVar("RoundT", bound=Round)
 
 
 class RoundCallback(Generic[RoundT]):
-    """A part of a strategy that follows its rounds."""
+    """Part of a strategy that follows its rounds."""
 
     def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
         """Begin a run; ``layout`` is None for an evaluation."""
 
     def before_ask(self, current: RoundT) -> None:
-        """Prepare for a round before sampling, or refuse it by an error."""
+        """Prepare for a round, or refuse it by an error."""
 
     def after_replies(self, current: RoundT, replies: ReplyValidator) -> None:
         """Receive the replies, or raise RunStopped."""
@@ -98,23 +95,18 @@ class RoundCallback(Generic[RoundT]):
 
 @dataclass(frozen=True)
 class Health(Checked):
-    """Asks clients whether their reports are neutral, and decides when to stop the run.
+    """Asks clients whether their reports are neutral, and stops the run if too many are.
 
     Parameters
     ----------
     epsilon : float
-        Of one bit, per report and client, added to the report's own; in [0.01, 100]. Policies must
-        allow the mechanism ``health``.
+        Of one bit, per report and client, added to the report's own; in [0.01, 100], or ValueError.
+        Policies must allow the mechanism ``health``.
     stop_above : float
         Largest allowed share of neutral reports, in [0, 1).
     significance : float
         Required certainty, in normal standard deviations, in [0, inf). By default a false stop has
         a chance of at most 0.13 % per test.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
 
     Examples
     --------
@@ -133,7 +125,7 @@ class Health(Checked):
         return BinaryResponse(self.epsilon, name=HEALTH)
 
     def estimate(self, ones: int, reports: int) -> tuple[float, float]:
-        """Return the unbiased share of neutral reports and its standard error."""
+        """Return the share of neutral reports and its standard error."""
         bit = self.response
         return bit.estimate(ones, reports) / reports, bit.standard_deviation(reports) / reports
 
@@ -163,7 +155,7 @@ class HealthMonitor(RoundCallback[Round]):
         self._round = _NONE
 
     def decoder(self, decode: Callable[[bytes], ReportT]) -> Callable[[bytes], ReportT]:
-        """Return a decoder of reports that counts their bits."""
+        """Return a decoder that counts bits."""
 
         def whole(payload: bytes) -> ReportT:
             report, bit = split_health(payload, asked=self._health is not None)
@@ -218,8 +210,8 @@ def _is_too_large(health: Health, ones: int, reports: int) -> bool:
 class SpendingReport:
     """Worst-case spending of clients on a server's proposals. ``print`` shows it.
 
-    Per unit, ``units`` has the largest sum over clients, coarser units included, and ``direct``
-    only events about the unit itself. ``smaller`` has the smaller valid bound, ``beyond`` releases
+    Per unit, ``units`` has the largest sum over clients, coarser units included, ``direct`` only
+    events about the unit itself, ``smaller`` the smaller valid bound, and ``beyond`` releases
     without a bound. ``shuffle`` holds for an observer of shuffled reports only and is in no total.
     No epsilon covers the nodes of ``raw``.
     """
@@ -265,7 +257,7 @@ class SpendingReport:
 
 
 class SpendingLog(RoundCallback[Round]):
-    """The server's count of proposals, by node and event."""
+    """Count of proposals, by node and event."""
 
     def __init__(self) -> None:
         self._asked: dict[int, Counter[PrivacyEvent]] = {}
@@ -274,7 +266,7 @@ class SpendingLog(RoundCallback[Round]):
         self._inherited: list[ClientPool] = []
 
     def before_ask(self, current: Round) -> None:
-        """Count earlier runs of a client pool, at this round's events."""
+        """Count a pool's earlier runs, at this round's events."""
         pool = current.sample.pool
         if pool is not None and not any(pool is one for one in self._inherited):
             self._inherited.append(pool)
@@ -300,7 +292,7 @@ class SpendingLog(RoundCallback[Round]):
             current.sample.pool.put_back(replies.uncharged)
 
     def metrics(self, current: Round) -> Metrics:
-        """Return ``epsilon-total``, ``epsilon-round`` and nonzero deltas."""
+        """Return epsilons and nonzero deltas, of the round and in total."""
         asked = compose(current.events)[Unit.CLIENT]
         worst = self.worst().get(Unit.CLIENT, PrivacySpent(Unit.CLIENT, 0.0))
         values: Metrics = {"epsilon-total": worst.epsilon, "epsilon-round": asked.epsilon}
@@ -313,7 +305,7 @@ class SpendingLog(RoundCallback[Round]):
         self._asked.setdefault(node, Counter()).update(events)
 
     def answered(self, events: Iterable[PrivacyEvent], reports: int) -> None:
-        """Store the last round's number of reports."""
+        """Store a round's number of reports."""
         self._last = tuple(events), reports
 
     def worst(self) -> Sums:

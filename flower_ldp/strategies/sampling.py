@@ -1,8 +1,8 @@
 """Client sampling: anew in every round, or each client a limited number of times in a run.
 
 Being asked counts, even without an answer, because the client may have been charged. A refusal
-before the charge does not count. This is no promise to a client, whose ledger and policy bound it.
-Clients are chosen last in a round, since an error after the choice would use them up.
+before the charge does not count. Clients are chosen last in a round, since an error after the
+choice would use them up.
 """
 
 import json
@@ -34,7 +34,6 @@ _log = logging.getLogger("flwr")
 
 
 def _read(path: Path, most: int) -> Counter[int]:
-    """Return how often each node was asked; raise ConfigError for a malformed file."""
     if not path.exists():
         return Counter()
     if not path.is_file():
@@ -61,7 +60,6 @@ def _read(path: Path, most: int) -> Counter[int]:
 
 
 def _different(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Return a JSON object; raise ValueError for a repeated name."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name stands in it twice")
@@ -76,7 +74,7 @@ class ClientPool:
     Parameters
     ----------
     answers_per_client : int
-        In [1, 1,000,000].
+        In [1, 1,000,000]; ValueError otherwise.
     checkpoint : path-like, optional
         JSON file that remembers who was asked, before they are. A restarted server continues with
         the remaining clients, even while the old one still runs, under a lock (``NAME.lock`` beside
@@ -84,8 +82,6 @@ class ClientPool:
 
     Raises
     ------
-    ValueError
-        If ``answers_per_client`` is outside its interval.
     ConfigError
         If the checkpoint is malformed, for another number of answers, or a dangling link.
 
@@ -109,31 +105,18 @@ class ClientPool:
             self._asked = _read(self._path, answers_per_client)
 
     def left(self, nodes: Iterable[int]) -> list[int]:
-        """Return the nodes that may be asked once more, in ascending order."""
+        """Return nodes that may be asked once more, ascending."""
         return [node for node in sorted(nodes) if self._asked[node] < self.answers_per_client]
 
     def asked(self) -> dict[int, int]:
-        """Return how often each node was asked, if ever."""
+        """Return how often nodes were asked."""
         return {node: times for node, times in sorted(self._asked.items()) if times > 0}
 
     def choose(self, nodes: Iterable[int], count: int, *, least: int = 0) -> list[int]:
-        """Choose nodes uniformly, and store the choice before returning.
+        """Choose ``count`` nodes uniformly, or all that are left; none if fewer than ``least`` are.
 
-        Nodes that were asked or refused less often come first.
-
-        Parameters
-        ----------
-        nodes : iterable of int
-            Available nodes.
-        count : int
-            Number wanted.
-        least : int
-            Choose none if fewer are left.
-
-        Returns
-        -------
-        list of int
-            ``count`` nodes, or all that are left.
+        Nodes that were asked or refused less often come first. The choice is stored before it is
+        returned.
 
         Raises
         ------
@@ -164,7 +147,6 @@ class ClientPool:
 
     @contextmanager
     def _held(self) -> Iterator[None]:
-        """Lock the checkpoint and read what other pools chose."""
         path = self._path
         if path is None:
             yield
@@ -183,7 +165,7 @@ class ClientPool:
             yield
 
     def _remember(self, asked: Counter[int]) -> None:
-        """Write the counts to disk; the old ones stay if that fails."""
+        """Write the counts; the old ones stay if that fails."""
         if self._path is not None:
             body = {
                 "kind": _KIND,
@@ -227,14 +209,14 @@ class RoundSample:
         return min(self.wanted, len(self.left))
 
     def answers_left(self) -> tuple[int, ...] | None:
-        """Return how often each node of ``left`` may still be asked, if limited."""
+        """Return how often each node of ``left`` may still be asked."""
         if self.pool is None:
             return None
         asked = self.pool.asked()
         return tuple(self.pool.answers_per_client - asked.get(node, 0) for node in self.left)
 
     def draw(self) -> list[int]:
-        """Choose the nodes, which count as asked from here on."""
+        """Choose nodes, which count as asked."""
         if self.pool is None:
             return list(self.left)
         chosen = self.pool.choose(self.left, self.wanted, least=self.least)
@@ -252,7 +234,7 @@ def sample_round(
     *,
     most: int | None = None,
 ) -> RoundSample | None:
-    """Return the nodes that a round may ask, or None; waits as Flower does for enough nodes."""
+    """Return the nodes that a round may ask, or None, after waiting for enough."""
     if fraction == 0.0:
         return None
     if pool is None:

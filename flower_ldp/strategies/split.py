@@ -39,14 +39,10 @@ _log = logging.getLogger("flwr")
 
 @dataclass
 class SplitResult:
-    """Result of a run.
+    """Result of a run: the parties by name, and numbers by epoch.
 
-    Parameters
-    ----------
-    parties : list of AlignedParty
-        In the order of their names.
-    history : list of dict
-        Per epoch ``epoch``, ``loss``, ``steps``, and ``accuracy-<table>`` and ``loss-<table>``.
+    Each of ``history`` has ``epoch``, ``loss``, ``steps``, ``accuracy-<table>`` and
+    ``loss-<table>``.
     """
 
     parties: list[AlignedParty] = field(default_factory=list)
@@ -65,7 +61,7 @@ class SplitStrategy:
     tables : RecordTables
         The ids of the server's records.
     labels : mapping of str to array of integers
-        Per table, one label for each id in order, or one row of labels, all of one length.
+        Per table, one label or one row of labels for each id in order.
     parties : int
         Number of feature parties.
     train_table : str
@@ -73,14 +69,12 @@ class SplitStrategy:
     noisy_labels : NoisyLabels, optional
         Randomized labels that parties train their bottoms on before any release.
     told : NoisyLabels, optional
-        Old name of ``noisy_labels``.
+        Old name of ``noisy_labels``; TypeError if both are given.
 
     Raises
     ------
     ValueError
         If labels and tables do not fit, or a parameter is outside its interval.
-    TypeError
-        If the noisy labels are given under both names.
     """
 
     def __init__(
@@ -144,7 +138,8 @@ class SplitStrategy:
         rng : RandomSource, optional
             For the order of blocks, which is not private.
         checkpoint : path-like, optional
-            File of the top, written at every step. If it exists, training resumes from it.
+            File of the top, written at every step and resumed from if it exists; TypeError if the
+            top cannot be saved.
         any_step : bool
             Accept bottoms that were not trained with this top or with each other.
         on_step : callable, optional
@@ -156,8 +151,6 @@ class SplitStrategy:
             If a party answers without a gate: its reply is not private.
         PartyError
             If a party refuses, fails or does not answer, or its bottom is at another step.
-        TypeError
-            If a checkpoint is given and the top cannot be saved.
         """
         check_in("[0, inf)", "epochs", epochs, int)
         check_in("[0, inf)", "evaluate_every", evaluate_every, int)

@@ -1,9 +1,8 @@
 """The parties of a split run: asking, alignment and noisy labels.
 
-A party that refuses or fails stops the run; an answer without a gate stops it first. **Alignment**
-compares digests of each table's ids, which are public among the parties. **Labels** are randomized,
-charged and sent once, and bottoms are trained on nothing else. This protects labels from the
-parties, not from their holder, which runs the top.
+**Alignment** compares digests of each table's ids, which are public among the parties. **Labels**
+are randomized, charged and sent once, and bottoms are trained on nothing else. This protects labels
+from the parties, not from their holder, which runs the top.
 """
 
 from __future__ import annotations
@@ -39,14 +38,8 @@ from flower_ldp.wire.record_ids import Records
 class PartyError(LdpError):
     """A party did not answer, or not correctly.
 
-    Parameters
-    ----------
-    party : str
-        Its name, or its node.
-    reason : str
-        The code that it sent, or the fault of its reply.
-    others : sequence of PartyError
-        Of other parties in the same exchange.
+    ``party`` is its name or node, ``reason`` the code that it sent or the fault of its reply, and
+    ``others`` are errors of other parties in the same exchange.
     """
 
     def __init__(self, party: str, reason: str, others: Sequence[PartyError] = ()) -> None:
@@ -73,15 +66,10 @@ class Exchange(ABC):
 
 
 class GridExchange(Exchange):
-    """Asks over Flower's grid, in a simulation or a deployment.
+    """Asks over Flower's grid.
 
-    Parameters
-    ----------
-    grid : Grid
-        The server app's, with :func:`grid_with_deadlines` for another limit than an hour on too few
-        parties.
-    timeout : float, optional
-        Seconds to wait for all answers to one question.
+    :func:`grid_with_deadlines` sets another limit than an hour on too few parties. All answers to
+    one question may take ``timeout`` seconds.
     """
 
     def __init__(self, grid: Grid, timeout: float | None = 3_600.0) -> None:
@@ -89,11 +77,11 @@ class GridExchange(Exchange):
         self._timeout = timeout
 
     def nodes(self, least: int) -> list[int]:
-        """Return the connected nodes, once ``least`` are available."""
+        """Return the connected nodes."""
         return sorted(sample_nodes(self._grid, least, 0)[1])
 
     def ask(self, kind: str, contents: Mapping[int, RecordDict]) -> dict[int, Message]:
-        """Send the messages and wait for the replies."""
+        """Send messages and wait for replies."""
         messages = [
             Message(content=content, dst_node_id=node, message_type=kind)
             for node, content in contents.items()
@@ -105,14 +93,7 @@ class GridExchange(Exchange):
 class LocalExchange(Exchange):
     """Asks apps in this process, without engine or network, by the same messages and gate.
 
-    For parties with their own app, node configuration and policy.
-
-    Parameters
-    ----------
-    apps : mapping of int to (app, context)
-        By node, each party's ``ClientApp`` and its context.
-    run_id : int
-        Flower's run as the apps see it.
+    ``apps`` has, by node, each party's ``ClientApp`` and its context; ``run_id`` is Flower's run.
     """
 
     def __init__(
@@ -140,7 +121,7 @@ class LocalExchange(Exchange):
 
 
 def payloads(replies: Mapping[int, Message], names: Mapping[int, str]) -> dict[int, bytes]:
-    """Return the payload of each named node's reply; RunStopped for an answer without a gate."""
+    """Return each node's payload; RunStopped for an answer without a gate."""
     sent = {node for node, one in replies.items() if not one.has_error() and is_raw(one.content)}
     raw = [name for node, name in names.items() if node in sent]
     if raw:
@@ -174,12 +155,9 @@ class AlignedParty:
 
     Parameters
     ----------
-    node : int
-        In this run.
-    name : str
-        In every run; the top gets embeddings in the order of names.
+    node, name : int and str
+        In this run and in every run; the top gets embeddings in the order of names.
     claim : BottomModelClaim
-        How its bottom was trained.
     step : str
         Of its bottom; empty before the first.
     earlier : tuple of str
@@ -193,7 +171,7 @@ class AlignedParty:
     earlier: tuple[str, ...] = ()
 
     def statement(self, epsilon: float) -> str:
-        """Return what ``epsilon`` per record covers, and how often it is paid."""
+        """Return what ``epsilon`` covers, and how often it is paid."""
         again = "for each state of its bottom" if self.claim.kind == "conditional" else "once"
         return (
             f"party {self.name}: epsilon {epsilon:g} per record and release, paid {again}; "
@@ -202,7 +180,7 @@ class AlignedParty:
 
 
 def align(exchange: Exchange, tables: Iterable[TableTerms], parties: int) -> list[AlignedParty]:
-    """Wait for the parties, check their ids, and return them sorted by name."""
+    """Wait for parties, check their ids, and return them by name."""
     nodes = exchange.nodes(parties)
     if len(nodes) != parties:
         raise ValueError(f"{len(nodes)} nodes are there and {parties} parties were expected")
@@ -230,24 +208,15 @@ def _party(node: int, payload: bytes) -> AlignedParty:
 class NoisyLabels:
     """Randomized labels for the parties; anyone may have them.
 
-    Parameters
-    ----------
-    private : RandomizedLabels
-        Result of :func:`~flower_ldp.clients.private_labels` for all labels of the training table,
-        in the order of the ids.
+    ``private`` is the result of :func:`~flower_ldp.clients.private_labels` for the training table,
+    in the order of its ids.
     """
 
     private: RandomizedLabels
 
     @property
     def response(self) -> KaryResponse:
-        """The channel, which parties correct for.
-
-        Raises
-        ------
-        ValueError
-            If the mechanism is not KaryResponse.
-        """
+        """The channel; ValueError if it is not KaryResponse."""
         mechanism = self.private.mechanism
         # Parties are sent an epsilon and a number of categories, and make the channel of them.
         if type(mechanism) is not KaryResponse:

@@ -1,8 +1,7 @@
 """Top models of split training, a top for codes, and checkpoints (docs/embedding.md).
 
-A top and its bottoms must resume at the same step. Each keeps the name of its last step and the
-state before it. Gradients of a step leave after the top's file is written, and the next step begins
-when all parties have made this one: all are within one step.
+Gradients of a step leave after the top's file is written, and the next step begins when all parties
+have made this one: all are within one step.
 """
 
 import logging
@@ -43,10 +42,7 @@ class Top(ABC):
     def step(
         self, embeddings: Sequence[Rows], labels: NDArray[np.int64]
     ) -> tuple[float, Sequence[Rows] | None]:
-        """Train on one block.
-
-        Returns the mean loss before the step, and the loss gradient per party or None.
-        """
+        """Train on one block; return the mean loss before it, and each gradient or None."""
 
     @abstractmethod
     def predict(self, embeddings: Sequence[Rows]) -> NDArray[np.int64]:
@@ -97,7 +93,7 @@ class CodeTop(Top):
         self._pairs: dict[tuple[int, int], NDArray[np.float64]] = {}
 
     def step(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> tuple[float, None]:
-        """Count a block; return the loss before it, and no gradients."""
+        """Count a block; return the loss before it."""
         if not self._single:
             widths = [rows.shape[1] for rows in embeddings]
             self._single = [np.zeros((self.classes, width)) for width in widths]
@@ -138,7 +134,7 @@ class CodeTop(Top):
         return np.asarray(found - high - np.log(np.exp(found - high).sum(axis=1, keepdims=True)))
 
     def predict(self, embeddings: Sequence[Rows]) -> NDArray[np.int64]:
-        """Return the most likely label of each record."""
+        """Return the most likely labels."""
         return np.asarray(self.log_posterior(embeddings).argmax(axis=1), dtype=np.int64)
 
     def loss(self, embeddings: Sequence[Rows], labels: NDArray[np.int64]) -> float:
@@ -147,7 +143,7 @@ class CodeTop(Top):
 
 
 class TopFile:
-    """A file with the top after each step, and ``.previous`` beside it."""
+    """A top's file after each step, and ``.previous`` beside it."""
 
     def __init__(self, path: str | os.PathLike[str], top: Any) -> None:
         if not (hasattr(top, "save") and hasattr(top, "load")):
@@ -157,13 +153,13 @@ class TopFile:
         self._previous = self._path.with_name(self._path.name + ".previous")
 
     def save(self) -> None:
-        """Write the top; the old file becomes the previous one."""
+        """Write the top, and keep the previous one."""
         new = self._path.with_name(self._path.name + ".next")
         self._top.save(new)
         give_name(new, self._path, keep=self._previous if self._path.exists() else None)
 
     def load(self) -> Iterator[bool]:
-        """Load the files into the top, newest first, and yield whether it is the newest."""
+        """Load the files, newest first, and yield whether it is the newest."""
         found = [path for path in (self._path, self._previous) if path.exists()]
         for path in found:
             self._top.load(path)

@@ -1,7 +1,4 @@
-"""The base of all strategies that train from private updates.
-
-A subclass says what a round proposes and how the sum of reports becomes a step.
-"""
+"""The base of all strategies that train from private updates."""
 
 import logging
 import sys
@@ -85,26 +82,23 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
     Parameters
     ----------
     mechanism : object
-        What clients are asked for, of the strategy's own type.
+        Of the strategy's own type.
     server_optimizer : ServerOptimizer, optional
         Post-processes the step. Its state belongs to one run.
     health : Health, optional
         Asks for one more private bit per report, whether it is neutral, and stops the run if too
         many are.
     answers_per_client : int or ClientPool, optional
-        How often a client is asked in the whole run, sampled without replacement. A
-        :class:`~flower_ldp.strategies.ClientPool` can be shared with an evaluation or kept in a
-        file. By default every round samples anew.
+        How often a client is asked in the whole run, sampled without replacement. By default every
+        round samples anew.
     trainable : str or sequence of str, optional
         Names or patterns (``"head.*"``) of the arrays that reports are about; others never change.
         By default all floating-point arrays except running statistics.
     subspace : Subspace, optional
         Public. Reports are about the update's projection onto it, and the model moves only in it.
     **fedavg
-        ``fraction_train``, ``min_train_nodes``, ``min_available_nodes``, ``arrayrecord_key``,
-        ``configrecord_key``, ``fraction_evaluate``, ``min_evaluate_nodes`` and
-        ``evaluate_metrics_aggr_fn`` as in FedAvg, but ``fraction_evaluate`` is 0 by default: raw
-        metrics leak, and the gate refuses them.
+        As in FedAvg, but ``fraction_evaluate`` is 0 by default: raw metrics leak, and the gate
+        refuses them.
 
     Raises
     ------
@@ -152,7 +146,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         self.callbacks: list[RoundCallback[Any]] = [self._forecast, self.proposals, self._health]
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
-        """Begin a run with this number of rounds and this model; ``start`` calls it."""
+        """Begin a run with so many rounds and this model."""
         model = {name: array.numpy() for name, array in arrays.items()}
         if self._trainable is None:
             log_running_statistics(model)
@@ -163,11 +157,10 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
             self.server_optimizer.reset()
 
     def _asked(self, entries: int | None, participation: float = 1.0) -> UpdateMechanism:
-        """Return the mechanism that clients are asked for."""
         return self.mechanism  # type: ignore[return-value]
 
     def _next(self, entries: int, participation: float) -> UpdateMechanism:
-        """Return the next round's mechanism; raise ValueError if its reports could make no step."""
+        """Return the mechanism; raise ValueError if its reports could make no step."""
         return self._asked(entries, participation)
 
     def _total(self, current: TrainingRound, reports: Iterable[Any]) -> Vector:
@@ -185,16 +178,16 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         yield f"{type(self.mechanism).__name__}: {self.mechanism}"
 
     def step_rule(self) -> str:
-        """Return a description of how the model is moved."""
+        """Describe how the model is moved."""
         optimizer = self.server_optimizer
         return "the mean" if optimizer is None else optimizer.describe()
 
     def plan(self) -> Callable[[int], UpdatePlan] | None:
-        """Return the function from a number of weights to the mechanism's plan, or None."""
+        """Return the mechanism's plan by number of weights, or None."""
         return getattr(self.mechanism, "plan", None)
 
     def summary(self) -> None:
-        """Log a client's total cost, the configuration, and the outlook, as far as known."""
+        """Log cost, configuration and outlook."""
         first, *more = self._description()
         cost = f"Cost of a round: at most {compose(self.proposal(None).events())[Unit.CLIENT]}"
         _log.info("\t├──> Total of a client by training: %s", self._forecast.total())
@@ -249,15 +242,8 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Move the model by the reports of this round.
 
-        Returns
-        -------
-        arrays : ArrayRecord or None
-            The new model; None, which keeps the old one, if no report was usable.
-        metrics : MetricRecord or None
-            ``accepted``, ``rejected`` and ``rejected-<reason>``; ``bytes-up`` (payload per report);
-            the mechanism's own; ``failing-share`` and ``failing-share-error`` with health bits;
-            ``epsilon-total`` (worst client, a sum), ``epsilon-round``, and ``delta-total`` and
-            ``delta-round`` if not zero.
+        The model is None, which keeps the old one, if no report was usable. docs/wire.md has the
+        metrics.
 
         Raises
         ------
@@ -301,13 +287,8 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         """Return the worst-case spending of clients on this server's proposals.
 
         Epsilons and deltas add up. The clients' ledgers are authoritative. The approximate bound
-        needs the extra ``accounting``.
-
-        Parameters
-        ----------
-        delta : float
-            Of the approximate and the shuffle bound, in (0, 1). It must exceed the sum of the
-            releases' own deltas.
+        needs the extra ``accounting``. ``delta``, of this and the shuffle bound, is in (0, 1),
+        above the sum of the releases' own.
         """
         return self.proposals.report(delta=delta)
 
@@ -319,14 +300,10 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         return layouts.ModelLayout.of(model, layouts.Part(names, self.subspace))
 
     def proposal(self, entries: int | None) -> UpdateProposal[UpdateMechanism]:
-        """Return the proposal of a round in which all clients take part."""
+        """Return the proposal of a round of all clients."""
         return UpdateProposal(self._asked(entries), self._health.epsilon)
 
     def _moved(self, current: TrainingRound, total: Vector, reports: int) -> ArrayRecord | None:
-        """Return the model after the round's step, or None if that is not finite.
-
-        Clients could not train a model with infinities.
-        """
         with np.errstate(over="ignore", invalid="ignore"):
             step = self._estimate(current, total, reports).astype(np.float32, copy=False)
             # An optimizer that has seen one infinity proposes nothing else for ever.
@@ -372,7 +349,7 @@ def precision_loss(
     after: Mapping[str, NDArray[Any]],
     step: NDArray[np.floating[Any]],
 ) -> str | None:
-    """Return a log text if most of a step was lost in float16 arrays, else None."""
+    """Return a log text if float16 arrays lost most of a step, else None."""
     meant = moved = 0.0
     ends = np.cumsum([spec.size for spec in layout.updated])
     pieces = zip(layout.updated, np.split(step, ends[:-1]), strict=True)
