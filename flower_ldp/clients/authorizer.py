@@ -1,9 +1,8 @@
 """The default authorizer: the owner's policy file and a durable ledger.
 
 The operator names the policy (:func:`flower_ldp.policy.find_policy`); a run cannot. Each release is
-judged and charged before private data is read, by public facts: proposal, policy, spending, an
-extension's files. The report is stored before it leaves, so a repeated message gets the same one.
-An extension's neutral report is drawn before the charge.
+judged and charged by public facts before private data is read, and its report stored before it
+leaves. An extension's neutral report is drawn before the charge.
 """
 
 import logging
@@ -31,10 +30,10 @@ _log = logging.getLogger("flower_ldp")
 class OwnerAuthorizer:
     """Admits releases that the owner's policy allows and the ledger has budget for.
 
-    The gate's default, without settings. A node keeps the policy path of its first message; another
-    is refused. In a deployment a missing ledger is refused, because spending must not restart at
-    zero. With ``mode: simulation`` each simulated client has its own account. Each log line says
-    so, and the ledger is made if missing and not synced to disk.
+    A node keeps the policy path of its first message. In a deployment a missing ledger is refused,
+    because spending must not restart at zero. With ``mode: simulation`` each simulated client has
+    its own account, each log line says so, and the ledger is made if missing and not synced to
+    disk.
 
     Examples
     --------
@@ -67,12 +66,7 @@ class OwnerAuthorizer:
     def resume(self, request: ReleaseRequest, context: Context) -> Permit:
         """Return the permit of a charged request whose report was never sealed.
 
-        Call it only where no report can have left.
-
-        Raises
-        ------
-        RefusalError
-            As :meth:`authorize`; ``REFUSED_REPEAT`` if there is no such charge.
+        Call it only where no report can have left. ``REFUSED_REPEAT`` if there is no such charge.
         """
         policy = self._policy(context)
         asked = round_of(policy, request, context) if request.is_round else None
@@ -90,10 +84,7 @@ class OwnerAuthorizer:
     def acknowledge(self, message_type: str, context: Context) -> ReplyTiming:
         """Count a message answered without a release, up to the policy's limit of repeats.
 
-        Raises
-        ------
-        RefusalError
-            As :meth:`authorize`: without policy and ledger nothing is answered.
+        RefusalError without policy and ledger.
         """
         policy = self._policy(context)
         account = charging.account_of(policy, context)
@@ -102,7 +93,6 @@ class OwnerAuthorizer:
         return charging.timing_of(policy, account, message_type)
 
     def _policy(self, context: Context) -> Policy:
-        """Return the node's policy; refuse another path than the node's first."""
         try:
             path = policy_path(context.node_config)
         except ConfigError as error:
@@ -152,7 +142,6 @@ def _line(event: PrivacyEvent) -> str:
 def _prepare(
     policy: Policy, request: ReleaseRequest
 ) -> tuple[ReleaseRequest, ExtensionReport | None]:
-    """Return the request at the owner's least price, and its loaded extension."""
     asked = request.extension
     if asked is None:
         for event in request.events:

@@ -1,14 +1,10 @@
 """Charges requests to the owner's ledger, and makes the permits.
 
-App code outside of the gate can change anything in its process; only a guarded node is out of its
-reach.
-
 **Blocks.** A record's total is the cost of releases about all of the data plus, per layout, the
 largest cost of a block (account ``data#layout/block``).
 
 **Kept reports** are charged and sealed under their question in run 0, which limits per run count
-too. After a crash between charge and seal the report is charged and drawn again. A basis is charged
-in the first report's transaction.
+too. After a crash between charge and seal the report is charged and drawn again.
 """
 
 import hashlib
@@ -75,7 +71,7 @@ def ledger_of(policy: Policy) -> Ledger:
 
 @contextmanager
 def ledger_refuses() -> Iterator[None]:
-    """Turn LedgerError into a refusal with ``REFUSED_LEDGER``."""
+    """Turn LedgerError into ``REFUSED_LEDGER``."""
     try:
         yield
     except LedgerError as error:
@@ -90,7 +86,7 @@ def charge_under(
     text: str,
     **more: Any,
 ) -> Charge:
-    """Return a charge by the policy, identified by the digest of its parameters."""
+    """Return a charge, identified by the digest of its parameters."""
     digest, waived = hashlib.sha256(text.encode()).digest(), policy.waived(message[2])
     return Charge(account, *message, digest, events, text, waived, **more)
 
@@ -207,7 +203,7 @@ def permit_of(
 def run_marks(run_id: int) -> tuple[bytes, bytes]:
     """Return the first bytes of a run's sealed reports about examples, and of its last one.
 
-    The last one ends the run's evaluations and scaling in the same write, or nothing leaves.
+    The last one ends the run's evaluations and scaling in the same write.
     """
     return f"ldp-report {run_id:020d}:".encode(), f"ldp-ended- {run_id:020d}:".encode()
 

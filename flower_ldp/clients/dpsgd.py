@@ -1,16 +1,14 @@
 """DP-SGD through the gate: privately trained models, and accuracy with noise.
 
-Guarantees are about one example, so the app's reply is not used: a neutral report in place of a
-failed app would show that one patient made it fail. The model of
-:func:`flower_ldp.training.private_training` leaves, whatever the app does afterwards, or the count
-of :func:`flower_ldp.training.private_accuracy` with discrete Laplace noise. A failing example
-counts as zero in each step, and as wrong.
+The app's reply is not used: a neutral report in place of a failed app would show that one patient
+made it fail. The model of :func:`flower_ldp.training.private_training` leaves, whatever the app
+does afterwards, or the noisy count of :func:`flower_ldp.training.private_accuracy`. A failing
+example counts as zero in each step, and as wrong.
 
 **Guarantee** of a count: epsilon per example and evaluation, delta 0, except for a **failure of the
-whole**: the app raises before its training or count, skips it, or is late. No epsilon covers this.
-Noise alone leaves. The plan ends, or for a count the run's further evaluations and scalings are
-refused, which tells the server which evaluation failed (docs/dpsgd_release.md). A killed process
-shows as a gap, and the run goes on.
+whole** (docs/dpsgd_release.md): the app raises before its work, skips it, or is late. No epsilon
+covers this. Noise alone leaves, and the plan ends, or the run's further evaluations and scalings
+are refused.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ def _check_keys(release: object, one: str, other: str) -> None:
 
 @dataclass(frozen=True)
 class OpenCharged(OpenRelease, Generic[SessionT]):
-    """A charged message that the package's own code in the app answers."""
+    """A message that the package's own code answers."""
 
     #: What is told who writes the app, where that code was not called.
     undone: ClassVar[str]
@@ -81,7 +79,7 @@ class OpenCharged(OpenRelease, Generic[SessionT]):
         raise NotImplementedError
 
     def reply(self, ask: Callable[[], RecordDict], timing: ReplyTiming) -> RecordDict:
-        """Call the app, and drop its reply and any error after the private work."""
+        """Call the app, and drop its reply and later errors."""
         try:
             with in_session(self._charged):
                 said = self.complaint(ask())
@@ -104,7 +102,7 @@ class OpenCharged(OpenRelease, Generic[SessionT]):
             return ask(), replace(self, charged=held)
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return what of a reply will not leave, or None."""
+        """Return the part of a reply that will not leave."""
         return None if self._charged.is_done else self.undone
 
 
@@ -112,20 +110,14 @@ class OpenCharged(OpenRelease, Generic[SessionT]):
 class DPSGDRelease(Release):
     """Releases a train reply as the model that :func:`private_training` made.
 
-    Flower's strategies can read it: one ArrayRecord with the arrays sent, and one MetricRecord with
-    a constant weight, the policy's number of examples.
+    The reply has the arrays sent, and a constant weight: the policy's number of examples.
 
     Parameters
     ----------
     weight_key : str
         The strategy's ``weighted_by_key``.
     arrays_key, metrics_key : str
-        Names of the two records.
-
-    Raises
-    ------
-    ValueError
-        If a name is empty, or both are the same.
+        Names of the two records; ValueError if one is empty, or both are the same.
     """
 
     weight_key: str = "num-examples"
@@ -158,7 +150,7 @@ class DPSGDRelease(Release):
 
 @dataclass(frozen=True)
 class OpenDPSGD(OpenCharged[TrainingSession]):
-    """A request for a round of private training."""
+    """A request for a round of training."""
 
     undone = _UNDONE.format("private training", "train", "private_training")
 
@@ -173,7 +165,7 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
 
     @property
     def parameters(self) -> str:
-        """Digest of the model sent, and proximal weight, as JSON."""
+        """Digest of the model sent, and proximal weight."""
         model = wire.model_digest(self.sent)
         return canonical({"mechanism": "dpsgd", "model": model, "proximal-mu": self.proximal})
 
@@ -182,7 +174,7 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
         return replace(super().request(metadata), is_round=True, proposed=self.proposed)
 
     def with_permit(self, permit: Permit) -> OpenDPSGD:
-        """Return the release with the charged round, or refuse."""
+        """Take the charged round, or refuse."""
         if permit.granted is None:
             raise RefusalError(REFUSED_POLICY, "this authorizer grants no rounds of a plan")
         return replace(self, charged=TrainingSession(permit.granted, self.sent, self.proximal))
@@ -193,7 +185,7 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
         return TrainingSession(granted, self.sent, self.proximal, rehearsal=True)
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return what will not leave, or None."""
+        """Return the part that will not leave."""
         if (undone := super().complaint(reply)) is not None:
             return undone
         known = {self.release.weight_key, DPSGDRelease.weight_key}
@@ -207,14 +199,14 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
         )
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the packed model; ReleaseError unless training is complete."""
+        """Return the model; ReleaseError unless training is complete."""
         trained = self._charged.trained
         if trained is None:
             raise ReleaseError(self.undone)
         return self._packed(trained)
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed model of noise alone, by the app's optimizer if it is known."""
+        """Return a model of noise alone, by the app's optimizer if known."""
         alone, made = None, self._charged.noise_alone
         with contextlib.suppress(Exception):  # the optimizer is the app's
             alone = None if made is None else made()
@@ -222,14 +214,14 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
             return self._packed(self._moved(rng) if alone is None else alone)
 
     def content(self, report: bytes) -> RecordDict:
-        """Return the reply that Flower's strategies read."""
+        """Return the reply."""
         arrays, weight = wire.decode_model(report, self.sent)
         record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
         metrics = MetricRecord({self.release.weight_key: weight})
         return RecordDict({self.release.arrays_key: record, self.release.metrics_key: metrics})
 
     def check_form(self, report: bytes) -> None:
-        """Raise WireError unless the bytes are a model like the one sent, integers unchanged."""
+        """Raise WireError unless it is a model like the one sent, integers unchanged."""
         arrays, weight = wire.decode_model(report, self.sent)
         if weight != self._charged.granted.examples:
             raise WireError("domain", f"a weight of {weight}")
@@ -259,22 +251,16 @@ _BYTES = 16
 class AccuracyRelease(Release):
     """Releases an evaluate reply as the share of right predictions, with noise.
 
-    Flower's strategies can read it: one MetricRecord with the share, which may lie outside [0, 1],
-    and a constant weight, the policy's number of examples.
+    The share may lie outside [0, 1]. The weight is constant: the policy's number of examples.
 
     Parameters
     ----------
     epsilon : float
-        Per example and evaluation, in [1e-6, 100]. The policy must allow it for ``example_mean``.
-    weight_key : str
-        The strategy's ``weighted_by_key``.
-    accuracy_key, metrics_key : str
-        Names of the metric and the record.
-
-    Raises
-    ------
-    ValueError
-        If epsilon is outside its interval, a name is empty, or two are the same.
+        Per example and evaluation, in [1e-6, 100], or ValueError. The policy must allow it for
+        ``example_mean``.
+    weight_key, accuracy_key, metrics_key : str
+        The strategy's ``weighted_by_key``, and names of the metric and the record; ValueError if
+        one is empty, or two are the same.
     """
 
     epsilon: float
@@ -287,7 +273,7 @@ class AccuracyRelease(Release):
         _check_keys(self, "weight_key", "accuracy_key")
 
     def open(self, content: RecordDict) -> OpenAccuracy:
-        """Read the model that the server sent; raise WireError if there is not exactly one."""
+        """Read the model sent; raise WireError if there is not exactly one."""
         return OpenAccuracy(single_model(content), self)
 
 
@@ -301,21 +287,21 @@ class OpenAccuracy(OpenCharged[CountSession]):
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Cost of one evaluation, for any number of examples."""
+        """Cost of one evaluation."""
         return ExampleMean(self.release.epsilon, 1).events()
 
     @property
     def parameters(self) -> str:
-        """Epsilon and the model's digest, as canonical JSON."""
+        """Epsilon and the model's digest."""
         epsilon, model = float(self.release.epsilon), wire.model_digest(self.sent)
         return canonical({"mechanism": "example_mean", "epsilon": epsilon, "model": model})
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return the request, about the policy's examples."""
+        """Return the request."""
         return replace(super().request(metadata), per_example=True)
 
     def with_permit(self, permit: Permit) -> OpenAccuracy:
-        """Return the release with the number of examples, or refuse."""
+        """Take the number of examples, or refuse."""
         if permit.examples is None:
             raise RefusalError(REFUSED_POLICY, "how many examples there are is not known")
         mechanism = ExampleMean(self.release.epsilon, permit.examples)
@@ -326,18 +312,18 @@ class OpenAccuracy(OpenCharged[CountSession]):
         return CountSession(mechanism, UNKNOWN, self.sent, rehearsal=True)
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the packed noisy count; ReleaseError without a count."""
+        """Return the noisy count; ReleaseError without a count."""
         total = self._charged.total
         if total is None:
             raise ReleaseError(self.undone)
         return self._packed(self._charged.mechanism.noised(total, rng))
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed noisy count around one half."""
+        """Return a noisy count around one half."""
         return self._packed(self._charged.mechanism.neutral(rng))
 
     def content(self, report: bytes) -> RecordDict:
-        """Return the reply that Flower's strategies read."""
+        """Return the reply."""
         number, examples = _numbers(report)
         mechanism = ExampleMean(self.release.epsilon, examples)
         share = float(mechanism.estimate(np.array([number]))[0])
@@ -346,7 +332,7 @@ class OpenAccuracy(OpenCharged[CountSession]):
         return RecordDict({self.release.metrics_key: metrics})
 
     def check_form(self, report: bytes) -> None:
-        """Raise WireError unless the bytes are a count of the policy's examples."""
+        """Raise WireError unless it is a count of the policy's examples."""
         _, examples = _numbers(report)
         if examples != self._charged.mechanism.examples:
             raise WireError("domain", f"a count of {examples} examples")

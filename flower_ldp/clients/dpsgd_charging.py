@@ -1,15 +1,14 @@
 """Rounds of private training: the plan is charged with its first round.
 
 **Noise check.** It takes seconds, so it runs last, when policy and ledger would accept the plan.
-After several failures a run's new plans are refused unseen.
 
-**End of a plan.** A failure of the whole ends the plan. If the ledger cannot be written, an empty
-file ``<ledger>-ended-...`` and this process remember the end. It is written before the plan's next
-round, or that is refused. If neither can be written, nothing leaves.
+**End of a plan.** A failure of the whole ends it. If the ledger cannot be written, an empty file
+``<ledger>-ended-...`` and this process remember the end until the plan's next round. If neither can
+be written, nothing leaves.
 
 **Kept models** are files in ``<ledger>.models``, on disk before the ledger seals an HMAC-SHA256
-over model and request. Without its file a repeated message is refused. The last model's code
-begins differently, so the end is sealed in the same write.
+over model and request. The last model's code begins differently, so the end is sealed in the same
+write.
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ class ModelPlace:
 
     @classmethod
     def beside(cls, ledger: Path, request: ReleaseRequest) -> ModelPlace:
-        """Return the place for a request, or refuse (REFUSED_LEDGER) before the charge."""
+        """Return the place, or refuse (REFUSED_LEDGER) before the charge."""
         ledger = Path(os.path.realpath(ledger))
         folder = ledger.with_name(ledger.name + FOLDER_SUFFIX)
         what = [request.run_id, request.message_id, request.message_type, request.parameters]
@@ -122,7 +121,7 @@ class ModelPlace:
         return beginning + hmac.digest(self.key, length + self.answered + model, "sha256")
 
     def kept(self, code: bytes) -> bytes:
-        """Return the model with this code, or refuse if its file is gone or changed."""
+        """Return the model with this code, or refuse if it is gone or changed."""
         try:
             model = self.file.read_bytes()
         except OSError as error:
@@ -167,7 +166,7 @@ class AskedRound:
         ledger.end_plan(replace(self.charge, run_id=NO_RUN, during=run, message_id=name))
 
     def write_owed_end(self) -> None:
-        """Write an owed end; if that fails, LedgerError keeps the round from beginning."""
+        """Write an owed end, or keep the round from beginning by LedgerError."""
         file = self.owed
         if file in _owed or os.path.lexists(file):
             with charging.ledger_of(self.policy) as ledger:
@@ -190,7 +189,7 @@ class AskedRound:
                 say(_log, logging.ERROR, "nor in a file beside it: %s", cause_of(also))
 
     def permit(self, permit: Permit) -> Permit:
-        """Return the permit to send this round's model; a failure of the app ends the plan."""
+        """Return this round's permit; a failure of the app ends the plan."""
 
         def failed() -> None:
             permit.timing.failed()
@@ -214,7 +213,7 @@ class AskedRound:
 
 
 def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> AskedRound:
-    """Return the requested round, judged by the policy, before charge and noise check."""
+    """Return the round, judged by the policy, before charge and noise check."""
     kind, example = request.message_type, policy.example
     account = charging.account_of(policy, context)
     plan = policy.plan(kind, request.proposed)

@@ -1,20 +1,9 @@
 """Private labels: randomized once on the client, stored beside the charge, reused for free.
 
-A label set is sealed under a name in the ledger entry that charges it, of the data's account and of
-no run. The entry holds the reports, the prior if any, and a **keyed** digest of the true labels, to
-refuse other labels under the name. The key is a file beside the ledger (``<ledger>.labels-key``),
-so a copied ledger reveals only the reports.
-
-The policy allows it by the mechanism's name at unit label::
-
-    messages:
-      train:
-        kary_response: {epsilon: 1.0, unit: label}
-    budgets:
-      label:
-        life: {epsilon: 1.0}
-
-The cost is epsilon **per label**. Features are not protected (docs/label_dp.md).
+A label set is sealed under a name in the ledger entry that charges it, with the prior if any and a
+**keyed** digest of the true labels, to refuse other labels. The key is in a file beside the ledger,
+so a copied ledger reveals only the reports. The cost is epsilon **per label**; features are not
+protected (docs/label_dp.md).
 """
 
 from __future__ import annotations
@@ -113,7 +102,7 @@ class StoredLabels:
             raise RefusalError(error.code, f"{error.detail}; {told}") from error
 
     def stored(self, receipt: Receipt) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
-        """Return stored reports and prior; raise ReleaseError for other true labels."""
+        """Return reports and prior; raise ReleaseError for other true labels."""
         reports, prior, digest = unpack(receipt.report or b"")
         if not hmac.compare_digest(digest, self.digest):
             told = f"the labels are not those that were randomized as {self.name!r}"
@@ -138,7 +127,7 @@ def most_bytes(n: int, report_end: int, prior: NDArray[np.float32] | None) -> in
 
 
 def unpack(stored: bytes) -> tuple[NDArray[np.int64], NDArray[np.float32] | None, bytes]:
-    """Return reports, prior and digest of a stored archive."""
+    """Undo :func:`pack`."""
     try:
         with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
             prior = arrays.get("prior")
@@ -183,10 +172,6 @@ def private_labels(
         Only for a mechanism that needs one (RRWithPrior); public, or made from paid reports. Stored
         labels keep the prior of their draw.
 
-    Returns
-    -------
-    RandomizedLabels
-
     Raises
     ------
     RefusalError
@@ -210,14 +195,7 @@ def private_labels(
 class PrivateLabels:
     """The randomized labels of one account; apps use :func:`private_labels`.
 
-    Parameters
-    ----------
-    policy : Policy
-        The data owner's.
-    account : str
-        The ledger account that pays.
-    run : int
-        The run that asks; its limits count the labels too.
+    ``account`` pays by the policy, and ``run``'s limits count the labels too.
     """
 
     policy: Policy
@@ -233,7 +211,7 @@ class PrivateLabels:
         name: str = "train",
         prior: ArrayLike | None = None,
     ) -> RandomizedLabels:
-        """Randomize one stage, or return its stored reports. See :func:`private_labels`."""
+        """Randomize one stage, or return its stored reports."""
         charging.check_name(name)
         mechanism = stages.mechanism(stage)
         # The first stage pays for all: none may turn out later not to be allowed.
@@ -285,19 +263,8 @@ def _check_prior(
 class PrivateDataset:
     """A map-style data set with randomized labels in place of the true ones.
 
-    Works as a ``torch.utils.data.Dataset``. It holds the examples of the stage that was randomized.
-
-    Parameters
-    ----------
-    dataset : Data
-        With the true labels, which are never returned.
-    labels : RandomizedLabels
-        Of this data set.
-
-    Raises
-    ------
-    ValueError
-        If the reports are sets of labels.
+    Works as a ``torch.utils.data.Dataset``, with the examples of the stage that was randomized. The
+    true labels of ``dataset`` are never returned. Reports that are sets of labels raise ValueError.
     """
 
     dataset: Data
@@ -310,7 +277,7 @@ class PrivateDataset:
         return len(self.labels.reports)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        """Return an item with its randomized label as the last element."""
+        """Return an item with its randomized label last."""
         place = range(len(self))[index]  # raises IndexError at the end, as a sequence must
         *features, _ = self.dataset[int(self.labels.members[place])]
         return *features, int(self.labels.reports[place])
@@ -338,13 +305,8 @@ def private_dataset(
 ) -> PrivateDataset:
     """Return a data set with randomized labels: :func:`private_labels` for torch.
 
-    Items must come in the same order in each call, or the labels are refused as changed. Parameters
-    and errors are those of :func:`private_labels`.
-
-    Raises
-    ------
-    ValueError
-        Also if the mechanism reports sets of labels.
+    Items must come in the same order in each call, or the labels are refused as changed. A
+    mechanism that reports sets of labels raises ValueError.
     """
     stages = LabelStages.of(mechanism)
     _check_reports(stages.mechanism(stage))  # before anything is charged

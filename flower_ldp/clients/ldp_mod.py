@@ -5,17 +5,16 @@ the private report, and a new reply is built from it. Nothing of the app's reply
 exception leaves.
 
 **After the charge every answer has the same form.** If the app fails or is late, a neutral report
-(:mod:`flower_ldp.mechanisms.base`) leaves; the client's log and the owner's counter have the cause.
-With ``mode: simulation`` it becomes an error. ``KeyboardInterrupt`` counts as a killed process and
-is not answered. Other errors have constant reasons (:mod:`flower_ldp.refusals`).
+leaves, or in a simulation an error (docs/failures.md). ``KeyboardInterrupt`` counts as a killed
+process and is not answered. Other errors have constant reasons (:mod:`flower_ldp.refusals`).
 
-**Side channels.** All reports to one proposal have one length. At a fixed moment a late app's
-answer and context are dropped; its thread goes on, and its load can delay later answers. Failures
-are logged well before or after the moment. Frames of a failed app are cleared and spare file
-descriptors reserved, so that keeping a report does not depend on the failure.
+**Side channels** (docs/threat_model.md). All reports to one proposal have one length. At a fixed
+moment a late app's answer and context are dropped, and failures are logged well before or after it.
+Frames of a failed app are cleared and spare file descriptors reserved, so that keeping a report
+does not depend on the failure.
 
-**Context.** Only the app's state is kept. A changed node configuration could name another policy; a
-changed run configuration could carry private data into a rehearsal.
+**Context.** Only the app's state is kept: a changed configuration could name another policy, or
+carry private data into a rehearsal.
 """
 
 from __future__ import annotations
@@ -68,9 +67,8 @@ class LdpMod:
     train, evaluate, query : Release, optional
         Privatizes replies of this type. A type without a release is refused before the app runs.
     authorizer : Authorizer, optional
-        By default the operator's policy file decides
-        (:class:`~flower_ldp.clients.OwnerAuthorizer`). Without a policy nothing leaves, also in a
-        simulation.
+        By default :class:`~flower_ldp.clients.OwnerAuthorizer`. Without a policy nothing leaves,
+        also in a simulation.
     actions : mapping of str to Release, optional
         Releases for message types with an action, such as ``"train.forward"``.
     acknowledged : collection of str
@@ -224,8 +222,6 @@ class AppFailedError(ReleaseError):
 
 @dataclass(frozen=True)
 class _Outcome(Generic[ResultT]):
-    """Result of an attempt, or the log text of its error."""
-
     result: ResultT | None
     cause: str = ""
     interrupt: KeyboardInterrupt | None = None
@@ -311,7 +307,6 @@ def _attempt(compute: Callable[[], ResultT]) -> _Outcome[ResultT]:
 
 
 def _let_go(error: BaseException) -> None:
-    """Clear the frames of an error and its causes."""
     chained: BaseException | None = error
     for _ in range(_MOST_CHAINED):
         if chained is None:
@@ -322,7 +317,6 @@ def _let_go(error: BaseException) -> None:
 
 @contextmanager
 def _spare_files() -> Iterator[None]:
-    """Reserve file descriptors while the app runs."""
     held: list[int] = []
     with suppress(OSError):  # of fewer the ledger was opened all the same, before the app is called
         held.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE_FILES))
@@ -336,7 +330,7 @@ def _spare_files() -> Iterator[None]:
 
 @contextmanager
 def kept_node_config(context: Context) -> Iterator[Context]:
-    """Yield a copy of the context for the app; only its state is kept."""
+    """Yield a copy of the context; only its state is kept."""
     own = copy.copy(context)
     own.node_config, own.run_config = dict(context.node_config), dict(context.run_config)
     try:
@@ -346,7 +340,7 @@ def kept_node_config(context: Context) -> Iterator[Context]:
 
 
 def keep_state(context: Context, own: Context) -> None:
-    """Copy the app's state into Flower's context, without an error if that cannot be."""
+    """Copy the app's state into Flower's context, if possible."""
     try:
         state = own.state
     except KeyboardInterrupt:

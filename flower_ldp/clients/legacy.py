@@ -6,8 +6,6 @@
         client_fn=client_fn,
         mods=[LdpMod(train=SignDSRelease()), legacy_client_mod],
     )
-
-The record keys are internal to Flower; a test pins them.
 """
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
@@ -20,13 +18,8 @@ from flower_ldp.wire.proposal import PROPOSAL_KEY
 def legacy_client_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Translate a train message for an old-style app, and its answer back.
 
-    Put it **behind** the gate. Other types of message pass unchanged.
-
-    Raises
-    ------
-    ReleaseError
-        If there is not exactly one model, or the answer is no success or has another number of
-        arrays.
+    Put it **behind** the gate. ReleaseError if there is not exactly one model, or the answer is no
+    success or has another number of arrays.
     """
     if message.metadata.message_type != MessageType.TRAIN:
         return call_next(message, context)

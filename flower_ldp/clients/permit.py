@@ -45,27 +45,19 @@ class ReleaseRequest:
     Parameters
     ----------
     run_id, message_id, message_type
-        As Flower has them. A message that is delivered again has the same.
+        As Flower has them, and the same where a message is delivered again.
     events : tuple of PrivacyEvent
         Cost of the answer.
     parameters : str
-        The whole proposal as canonical JSON. It is recorded, and distinguishes requests under one
-        identity.
-    part : str
-        The part of the client's data (:class:`~flower_ldp.clients.release.KeptRelease`); empty for
-        all of it.
-    memo : str
-        Question under which the report is kept, if it may answer other messages.
-    basis : PriorCharge, optional
-        A charge that must be paid as well.
+        The whole proposal as canonical JSON.
+    part, memo, basis
+        As of :class:`~flower_ldp.clients.release.KeptRelease`.
     is_round : bool
         Whether this is a round of private training, for which a plan is charged and no events.
     proposed : TrainingPlan, optional
         The server's plan.
-    extension : ExtensionReport, optional
-        The extension to load.
-    entries : int
-        Entries of an extension's report.
+    extension, entries
+        The extension to load, and the entries of its report.
     per_example : bool
         Whether the release is about examples, whose number the policy must state.
     """
@@ -111,23 +103,17 @@ class Permit:
     Parameters
     ----------
     timing : ReplyTiming
-        How the answer leaves.
     keep : callable
         ``keep(report, last)`` stores a new report before it leaves; an exception stops it. ``last``
-        marks the report of an app that failed as a whole, and ends what that ends in the same
-        write.
+        marks an app that failed as a whole, and ends what that ends in the same write.
     stored : bytes or None
         The report that this request got before, to be sent again.
     close : callable
         Releases what is held open; ``keep`` still works, more slowly.
-    examples : int or None
-        Number of examples by the policy; public.
-    example : {"row", "patient"}
-        Unit of an example.
-    granted : GrantedRound or None
-        The charged round.
-    prepared : ExtensionReport or None
-        The loaded extension.
+    examples, example : int or None, and {"row", "patient"}
+        Number of examples by the policy, public, and their unit.
+    granted, prepared
+        The charged round, and the loaded extension.
     """
 
     timing: ReplyTiming
@@ -144,19 +130,7 @@ class Authorizer(Protocol):
     """Decides about releases and records their cost."""
 
     def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
-        """Charge the release and return its permit.
-
-        Raises
-        ------
-        RefusalError
-            If the release is not allowed.
-        """
+        """Charge the release and return its permit; raise RefusalError if it is not allowed."""
 
     def acknowledge(self, message_type: str, context: Context) -> ReplyTiming:
-        """Allow an answer without a release, which holds public facts or nothing.
-
-        Raises
-        ------
-        RefusalError
-            If the answer is not allowed.
-        """
+        """Allow an answer of public facts or nothing; raise RefusalError if it is not allowed."""

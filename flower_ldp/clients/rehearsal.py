@@ -1,10 +1,9 @@
-"""Rehearsals: the app's work on public sample data, before a run's first charge.
+"""Rehearsals: the app's work on public sample data, before a run's first charge (docs/failures.md).
 
-A bug costs nothing, and the server gets ``REFUSED_REHEARSAL`` **with the error's text**
-(docs/failures.md). Flower gives a rehearsal no private data. Its context has no node configuration
-but :data:`MARK`, no state, node id 0 and the original run configuration; its message is a copy. An
-app can still read private data by a path that it knows. If it changes the mark in Flower's state,
-it only skips or repeats its own rehearsal. A guarded node runs none.
+The server gets ``REFUSED_REHEARSAL`` **with the error's text**. Flower gives a rehearsal no private
+data: no node configuration but :data:`MARK`, no state, node id 0, a copy of the message. An app can
+still read private data by a path that it knows. If it changes the mark in Flower's state, it only
+skips or repeats its own rehearsal. A guarded node runs none.
 """
 
 import copy
@@ -42,14 +41,9 @@ class Rehearsal:
     Parameters
     ----------
     train, evaluate, query : callable, optional
-        Like the app's handler of this type, with the same work on sample data shipped with the app:
-        a few rows like the clients' that belong to nobody. ``context.run_config`` is the run's. A
-        type without one is not rehearsed.
-
-    Raises
-    ------
-    TypeError
-        If one is not callable.
+        Like the app's handler of this type, with the same work on a few rows that belong to nobody;
+        TypeError if it is not callable. ``context.run_config`` is the run's. A type without one is
+        not rehearsed.
 
     Examples
     --------
@@ -75,8 +69,8 @@ class Rehearsal:
         Raises
         ------
         RefusalError
-            If the app fails or its reply could not be privatized. The code is
-            :data:`~flower_ldp.refusals.REFUSED_REHEARSAL` with the error's text.
+            :data:`~flower_ldp.refusals.REFUSED_REHEARSAL` with the error's text, if the app fails
+            or its reply could not be privatized.
         """
         kind, run_id = message.metadata.message_type, message.metadata.run_id
         handler: Handler | None = vars(self).get(kind)  # the fields are types of messages

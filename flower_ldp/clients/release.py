@@ -2,8 +2,8 @@
 
 :meth:`Release.open` sees public data only, so a refusal reveals nothing. **A report is always
 made**, because no epsilon would cover a refusal afterwards: unreadable replies are answered by the
-neutral law (:mod:`flower_ldp.mechanisms.base`). If epsilon is about an example or a label, one
-unreadable record must not change the others, so ``privatize`` is neutral record by record.
+neutral law (:mod:`flower_ldp.mechanisms.base`), record by record where epsilon is about an example
+or a label.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class OpenRelease(ABC):
 
     @abstractmethod
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the packed private report of any reply; its length is constant."""
+        """Return the private report of any reply; its length is constant."""
 
     @abstractmethod
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed report by the neutral law."""
+        """Return a report by the neutral law."""
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
         """Return the request to the authorizer."""
@@ -83,29 +83,21 @@ class OpenRelease(ABC):
         return ask()
 
     def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, OpenRelease]:
-        """Return the app's reply on public data, and the release that judges it."""
+        """Return the reply on public data, and the release that judges it."""
         return ask(), self
 
     def content(self, report: bytes) -> RecordDict:
-        """Return the reply's records for a kept report."""
+        """Return the records for a kept report."""
         return RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: report})})
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return why a report of this reply would be neutral, or None.
-
-        Called on public data or in a simulation only.
-        """
+        """Return why a report would be neutral, or None; on public data or in a simulation only."""
         return None
 
     def check_form(self, report: bytes) -> None:
         """Raise unless an honest client could have sent these bytes; called by the guarded node.
 
-        Raises
-        ------
-        WireError
-            If they do not answer the proposal.
-        TypeError
-            If the form of such reports is unknown.
+        WireError if they do not answer the proposal; TypeError if their form is unknown.
         """
         raise TypeError(f"the form of the reports of {type(self).__name__} is not known")
 
@@ -113,8 +105,8 @@ class OpenRelease(ABC):
 class KeptRelease(OpenRelease):
     """A release about one part of the data, whose report is kept and answers the question again.
 
-    Each part has its own ledger account, so one record's cost is not multiplied by the number of
-    records. Parts of a layout must not share a record, and must be cut by index, never by content.
+    Each part has its own ledger account. Parts of a layout must not share a record, and must be cut
+    by index, never by content.
     """
 
     @property
@@ -129,11 +121,11 @@ class KeptRelease(OpenRelease):
 
     @property
     def basis(self) -> PriorCharge | None:
-        """A one-time charge to all of the data that the release rests on, or None."""
+        """A one-time charge to all of the data that it rests on, or None."""
         return None
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return the request to the authorizer, with part, question and basis."""
+        """Return the request, with part, question and basis."""
         whole = super().request(metadata)
         return replace(whole, part=self.part, memo=self.memo, basis=self.basis)
 
@@ -168,7 +160,7 @@ def _instead(kind: str) -> str:
 
 
 def proposed(content: RecordDict) -> ConfigRecord:
-    """Return the proposal's record; RefusalError ``NO_PROPOSAL`` if there is none."""
+    """Return the proposal's record; RefusalError ``NO_PROPOSAL`` without one."""
     record = content.config_records.get(PROPOSAL_KEY)
     if record is None:
         raise RefusalError(NO_PROPOSAL, f"the message has no {PROPOSAL_KEY!r} record")
@@ -209,13 +201,13 @@ def constant(reason: str, message: Message) -> Message:
 
 
 def failed(message: Message, error: BaseException, what: str = "") -> Message:
-    """Log why no report leaves, and return an error reply without the cause."""
+    """Log why no report leaves, and return an error reply without it."""
     say(_log, logging.ERROR, "no report leaves%s: %s", what and f" ({what})", cause_of(error))
     return constant(FAILED, message)
 
 
 def for_app(message: Message, *, released: bool) -> Message:
-    """Return a copy of the message for the app, without the gate's records if ``released``."""
+    """Copy a message, without the gate's records if ``released``."""
     left_out = GATES_OWN if released else ()
     kept = {name: one for name, one in message.content.items() if not name.startswith(left_out)}
     # Outside of a run Flower makes messages only from metadata that are complete.
@@ -224,12 +216,12 @@ def for_app(message: Message, *, released: bool) -> Message:
 
 
 def single_model(content: RecordDict) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a message's only ArrayRecord."""
+    """Return the only model's arrays."""
     return {name: open_array(array) for name, array in single_record(content).items()}
 
 
 def single_record(content: RecordDict) -> ArrayRecord:
-    """Return a message's only ArrayRecord; raise WireError for none or several."""
+    """Return the only ArrayRecord, or raise WireError."""
     records: list[ArrayRecord] = list(content.array_records.values())
     if len(records) != 1:
         raise WireError("record", f"expected one ArrayRecord, found {len(records)}")
@@ -248,7 +240,7 @@ def open_array(array: Array) -> NDArray[Any]:
 
 
 def only_array(reply: RecordDict) -> tuple[str, NDArray[Any]]:
-    """Return name and value of a reply's only array; raise WireError for none or several."""
+    """Return name and value of the only array, or raise WireError."""
     found = [item for record in reply.array_records.values() for item in record.items()]
     if len(found) != 1:
         names = quoted([name for name, _ in found]) if found else "none"
@@ -258,7 +250,7 @@ def only_array(reply: RecordDict) -> tuple[str, NDArray[Any]]:
 
 
 def array_or_none(reply: RecordDict) -> NDArray[Any] | None:
-    """Return a reply's only array, or None."""
+    """Return the only array, or None."""
     return or_none(lambda: only_array(reply)[1], "the app's reply does not hold one array: %s")
 
 
@@ -274,9 +266,9 @@ def or_none(read: Callable[[], ReadT], text: str) -> ReadT | None:
 def rows_complaint(
     reply: RecordDict, expected: str, wrong: Callable[[NDArray[Any]], int | None], fault: str
 ) -> str | None:
-    """Return why rows of a reply's only array are unreadable, or None; as private as the reply.
+    """Return why rows of the only array are unreadable, or None; as private as the reply.
 
-    ``wrong`` counts unreadable rows, or returns None for another form of array.
+    ``wrong`` counts unreadable rows, or returns None for another form.
     """
     try:
         name, found = only_array(reply)
@@ -292,7 +284,7 @@ def rows_complaint(
 
 
 def odd_entries(values: NDArray[Any]) -> str:
-    """Count NaN and infinite entries."""
+    """Count NaN and infinity."""
     nan = int(np.count_nonzero(np.isnan(values)))
     infinite = int(np.count_nonzero(np.isinf(values)))
     return f"{nan:,} NaN and {infinite:,} infinite of {values.size:,} entries"

@@ -1,8 +1,6 @@
 """Releases of model updates and evaluations, by the proposal's mechanism.
 
-An update is the trained model minus the model sent, over the arrays that the proposal is about
-(:mod:`flower_ldp.wire.layout`). An extension gets only the update and randomness. Its invalid
-reports and errors are replaced by a neutral report drawn before the app ran.
+An extension's invalid reports and errors are replaced by a neutral report drawn before the app ran.
 """
 
 from __future__ import annotations
@@ -45,11 +43,7 @@ _MOST_TOLD = 8
 def read_proposal(
     content: RecordDict, known: Mapping[str, Callable[..., MechanismT]], trainable: Trainable | None
 ) -> tuple[UpdateProposal[MechanismT], ModelLayout, dict[str, NDArray[Any]]]:
-    """Return a message's proposal, the layout of its model, and the model.
-
-    Raises RefusalError without a proposal, WireError for a malformed one or other arrays than
-    ``trainable``, ValueError if model and proposal do not fit.
-    """
+    """Return a message's proposal, the layout of its model, and the model; errors as ``open``."""
     fields, part = without_part(release.proposed(content))
     proposal = UpdateProposal.from_fields(fields, known)
     sent = release.single_model(content)
@@ -67,23 +61,20 @@ def read_proposal(
 
 
 def trained_model(reply: RecordDict, layout: ModelLayout) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a reply's only ArrayRecord that the update is made of.
-
-    Other arrays are not opened: they may hold any bytes.
-    """
+    """Return the update's arrays of a reply's only ArrayRecord; others may hold any bytes."""
     found = release.single_record(reply)
     layout.check_names(found)  # before one is opened: a record may name an array very many times
     return {spec.name: release.open_array(found[spec.name]) for spec in layout.required}
 
 
 class OpenProposal(OpenRelease):
-    """An accepted proposal; its report may end with a health bit."""
+    """An accepted proposal."""
 
     proposal: UpdateProposal[Any] | wire.EvalProposal
 
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Cost of the report, with the health bit."""
+        """Cost of the report, with a health bit."""
         return self.proposal.events()
 
     def _with_health(self, report: bytes, rng: RandomSource, *, neutral: bool) -> bytes:
@@ -97,7 +88,7 @@ class OpenProposal(OpenRelease):
 
 @dataclass(frozen=True)
 class OpenUpdate(OpenProposal, Generic[MechanismT]):
-    """An accepted proposal about an update."""
+    """A proposal about an update."""
 
     proposal: UpdateProposal[MechanismT]
     layout: ModelLayout
@@ -105,24 +96,21 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
 
     @property
     def parameters(self) -> str:
-        """Proposal, part of the model and dimension, as canonical JSON."""
+        """Proposal, part and dimension as JSON."""
         proposed, part = self.proposal.to_fields(), self.layout.part.to_fields()
         return canonical({**proposed, **part, "dimension": self.layout.dimension})
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the packed report, neutral if the reply is not one finite model like the one sent.
-
-        Only the part that the proposal names is read.
-        """
+        """Return the report, neutral if the reply is not one finite model like the one sent."""
         text = "the app's reply holds no model like the one sent: %s"
         return self._answer(release.or_none(lambda: self._update(reply), text), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed neutral report."""
+        """Return a neutral report."""
         return self._answer(None, rng)
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return why a report would be neutral, or None."""
+        """Return why a report would be neutral."""
         try:
             update = self._update(reply)
         except Exception as error:
@@ -135,11 +123,10 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
         return f"the update is not finite: {'; '.join(spoiled[:_MOST_TOLD])}" if spoiled else None
 
     def check_form(self, report: bytes) -> None:
-        """Raise WireError unless an honest client could have sent it."""
+        """Check a report."""
         self.proposal.mechanism.decode(self._without_health(report), self.layout.entries)
 
     def _update(self, reply: RecordDict) -> NDArray[np.float32]:
-        """Return the update; infinite where float32 overflows."""
         return self.layout.difference(trained_model(reply, self.layout), self.sent)
 
     def _answer(self, update: NDArray[np.float32] | None, rng: RandomSource) -> bytes:
@@ -163,14 +150,14 @@ class UpdateRelease(Release):
 
     The update is the trained model minus the model sent, over **all** floating-point arrays that
     the proposal is about, scalars included, or a projection of it. The rest of the reply is
-    dropped. The proposal names the mechanism; each subclass accepts one.
+    dropped.
 
     Parameters
     ----------
     trainable : str or sequence of str, optional
-        Names or patterns (``"head.*"``) of the arrays that the app trains. The app may reply with
-        these alone, and a proposal about others is refused before the charge. By default the
-        proposal decides. Other arrays never leave.
+        Names or patterns (``"head.*"``) of the arrays that the app trains, and may reply with
+        alone. Other arrays never leave, and a proposal about them is refused before the charge. By
+        default the proposal decides.
     """
 
     mechanisms: ClassVar[tuple[type[UpdateMechanism], ...]] = UPDATE_MECHANISMS
@@ -197,19 +184,19 @@ class UpdateRelease(Release):
 
 
 class SignDSRelease(UpdateRelease):
-    """Releases a train reply as a SignDS report: dimensions, a sign, optionally a health bit."""
+    """Releases a train reply as a SignDS report."""
 
     mechanisms = (SignDSRound,)
 
 
 class CodewordRelease(UpdateRelease):
-    """Releases a train reply as the index of a codeword near the update's direction."""
+    """Releases a train reply as a codeword near the update's direction."""
 
     mechanisms = (Codeword,)
 
 
 class GaussianRelease(UpdateRelease):
-    """Releases a train reply as a clipped, noised update with one byte per entry."""
+    """Releases a train reply as a clipped, noised update."""
 
     mechanisms = (Gaussian,)
 
@@ -224,14 +211,9 @@ class ExtensionRelease(Release):
     Parameters
     ----------
     name : str
-        Proposals of another extension are refused.
+        Other extensions' proposals are refused; ValueError if invalid, or a built-in mechanism's.
     trainable : str or sequence of str, optional
         As in :class:`UpdateRelease`.
-
-    Raises
-    ------
-    ValueError
-        If the name is invalid, or a built-in mechanism's.
     """
 
     name: str
@@ -244,28 +226,22 @@ class ExtensionRelease(Release):
         patterns_of(self.trainable)  # its type
 
     def open(self, content: RecordDict) -> OpenExtension:
-        """Read the proposal and the model sent, without loading the extension.
-
-        Raises
-        ------
-        RefusalError, WireError, ValueError
-            As :meth:`UpdateRelease.open`; WireError also for another mechanism.
-        """
+        """Read proposal and model, without loading the extension, as :meth:`UpdateRelease.open`."""
         known = {self.name: partial(ExtensionReport.named, self.name)}
         return OpenExtension(*read_proposal(content, known, self.trainable))
 
 
 @dataclass(frozen=True)
 class OpenExtension(OpenUpdate[ExtensionReport]):
-    """An accepted proposal of an extension."""
+    """A proposal of an extension."""
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return the request, with the extension to load."""
+        """Return the request with the extension to load."""
         asked, entries = super().request(metadata), self.layout.entries
         return replace(asked, extension=self.proposal.mechanism, entries=entries)
 
     def with_permit(self, permit: Permit) -> OpenExtension:
-        """Return the release with the permit's extension."""
+        """Take the loaded extension."""
         if permit.prepared is None:
             raise TypeError("the authorizer has loaded no extension")
         return replace(self, proposal=replace(self.proposal, mechanism=permit.prepared))
@@ -279,25 +255,15 @@ class OpenExtension(OpenUpdate[ExtensionReport]):
 class ProtectedEvalRelease(Release):
     """Releases an evaluate reply as private rows of class probabilities and private metrics.
 
-    The proposal names the mechanism of the rows and their number. The app's reply must hold one
-    ArrayRecord with one array of softmax rows, floats of shape (rows, classes). If there are more
-    rows, that many are drawn without replacement; if fewer, they are repeated. Neutral rows
-    therefore do not reveal the number of examples. This is sound because the guarantee is about the
-    client.
-
-    Metrics leave if the proposal names them, each by its own mechanism, from the reply's
-    MetricRecord. Unreadable or missing rows and metrics are neutral, each by itself. The rest is
-    dropped.
+    The app's reply must hold one ArrayRecord with one array of softmax rows, floats of shape (rows,
+    classes), and a MetricRecord. More rows than asked for are sampled without replacement, fewer
+    repeated: neutral rows do not reveal the number of examples, and the guarantee is about the
+    client. Metrics leave if the proposal names them, each by its own mechanism. Unreadable or
+    missing rows and metrics are neutral, each by itself. The rest is dropped.
     """
 
     def open(self, content: RecordDict) -> OpenEvaluation:
-        """Read the proposal.
-
-        Raises
-        ------
-        RefusalError, WireError, ValueError
-            If it is missing or malformed, or no ledger could keep the report.
-        """
+        """Read the proposal; errors as :meth:`UpdateRelease.open`."""
         proposal = wire.EvalProposal.from_fields(release.proposed(content))
         health = health_length(proposal.health_epsilon)
         release.check_storable(wire.eval_report_length(proposal) + health)
@@ -306,13 +272,13 @@ class ProtectedEvalRelease(Release):
 
 @dataclass(frozen=True)
 class OpenEvaluation(OpenProposal):
-    """An accepted proposal, waiting for the app's predictions."""
+    """A proposal about an evaluation."""
 
     proposal: wire.EvalProposal
 
     @property
     def parameters(self) -> str:
-        """The proposal as canonical JSON, with a codebook's SHA-256."""
+        """The proposal as JSON, with a codebook's SHA-256."""
         fields = {
             name: hashlib.sha256(value).hexdigest() if isinstance(value, bytes) else value
             for name, value in self.proposal.to_fields().items()
@@ -320,17 +286,17 @@ class OpenEvaluation(OpenProposal):
         return canonical(fields)
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the packed report, neutral in each unreadable row and metric."""
+        """Return the report, neutral in each unreadable row and metric."""
         mechanism = self.proposal.mechanism
         rows = _chosen(release.array_or_none(reply), (mechanism.rows, mechanism.classes), rng)
         return self._report(rows, _metrics(reply), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed neutral report."""
+        """Return a neutral report."""
         return self._report(None, {}, rng)
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return why a report would be partly neutral, or None."""
+        """Return why a report would be partly neutral."""
         classes = self.proposal.mechanism.classes
 
         def wrong(found: NDArray[Any]) -> int | None:
@@ -345,7 +311,7 @@ class OpenEvaluation(OpenProposal):
         return rows or (f"no number for the metrics {missing}" if missing else None)
 
     def check_form(self, report: bytes) -> None:
-        """Raise WireError unless an honest client could have sent it."""
+        """Check a report."""
         wire.decode_eval_report(self._without_health(report), self.proposal)
 
     def _report(
@@ -367,7 +333,6 @@ class OpenEvaluation(OpenProposal):
 def _chosen(
     rows: NDArray[Any] | None, shape: tuple[int, int], rng: RandomSource
 ) -> NDArray[Any] | None:
-    """Return as many rows as asked for, repeated or sampled, or None."""
     count, classes = shape
     if rows is None or not _are_rows(rows, classes):
         return None
@@ -384,7 +349,6 @@ def _are_rows(found: NDArray[Any], classes: int) -> bool:
 
 
 def _metrics(reply: RecordDict) -> dict[str, object]:
-    """Return the reply's metrics; None for a name that is in two records."""
     found: dict[str, object] = {}
     for record in reply.metric_records.values():
         for name, value in record.items():

@@ -1,18 +1,12 @@
-"""Private scaling: means and quantiles of columns, released once and kept.
-
-Features scaled by private rows leak. Here the numbers are a release under a name, free afterwards
-(docs/dpsgd_release.md).
+"""Private scaling: means and quantiles of columns, released once under a name and kept.
 
 **Guarantee**: epsilon per example and delta 0, except for a failure of the whole (``len(rows)``,
 ``groups``, memory), which no epsilon covers: it is sealed, and the run's other scaling and
 evaluations are refused. A row that fails affects its own example alone. A killed process uses up
 the name.
 
-The owner's policy allows it by the names ``example_mean`` and ``example_counts``::
-
-    messages:
-      train:
-        example_counts: {epsilon: 0.2, unit: example}
+The owner's policy allows it by the names ``example_mean`` and ``example_counts``, at unit example
+(docs/dpsgd_release.md).
 """
 
 import io
@@ -50,7 +44,7 @@ def private_means(
     name: str = "means",
     groups: Iterable[Hashable] | None = None,
 ) -> NDArray[np.float64]:
-    """Return the noisy mean of each column over the examples, or the stored result.
+    """Return the noisy mean of each column, float64, or the stored result.
 
     Parameters
     ----------
@@ -66,10 +60,6 @@ def private_means(
         Of the release. Another name costs again.
     groups : iterable of hashable, optional
         The patient of each row, if an example is a patient.
-
-    Returns
-    -------
-    ndarray of float64, shape (columns,)
 
     Raises
     ------
@@ -110,27 +100,18 @@ def private_quantiles(
     name: str = "quantiles",
     groups: Iterable[Hashable] | None = None,
 ) -> NDArray[np.float64]:
-    """Return noisy quantiles of each column, or the stored result.
+    """Return noisy quantiles of each column, or the stored result; shape (shares, columns).
+
+    Float64. Errors and other parameters are those of :func:`private_means`.
 
     Parameters
     ----------
-    context, epsilon, name, groups
-        As for :func:`private_means`.
     rows : Data
         **Private**. A row that raises or has another shape is not counted.
     edges : sequence of sequence of float
         For each column the **public**, ascending values that a quantile can take.
     shares : sequence of float
         The quantiles, such as ``(0.25, 0.5, 0.75)``; more of them cost no more.
-
-    Returns
-    -------
-    ndarray of float64, shape (shares, columns)
-
-    Raises
-    ------
-    RefusalError, ValueError
-        As for :func:`private_means`.
     """
     policy = charging.policy_of(context)
     if not len(edges) or not len(shares):
@@ -160,7 +141,6 @@ def _once(
     terms: dict[str, object],
     draw: Callable[[RandomSource], NDArray[np.int64]],
 ) -> NDArray[np.int64]:
-    """Charge and draw, or return the stored result of the name."""
     charging.check_name(name)
     kind, example, run = charging.NAMED_TYPE, policy.example, context.run_id
     price = {"mechanism": event.mechanism, "epsilon": event.epsilon, "example": example}
@@ -190,7 +170,6 @@ def _once(
 
 
 def _examples(policy: Policy, mechanism: str, groups: Iterable[Hashable] | None) -> int:
-    """Return the number of examples; refuse ``groups`` unless they are patients."""
     examples = policy.examples_for(charging.NAMED_TYPE, mechanism)
     if examples is None:
         raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")

@@ -1,7 +1,6 @@
 """Sessions between the gate and the package's own training and evaluation in the app.
 
-A session holds the model sent, the charge, and a place for the result. It guards against mistakes
-only: an app can reach any object in its process.
+They guard against mistakes only: an app can reach any object in its process.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
@@ -78,7 +77,7 @@ _current = ContextVar[TrainingSession | CountSession | None]("flower_ldp_handove
 
 @contextmanager
 def in_session(session: TrainingSession | CountSession) -> Iterator[None]:
-    """Make the session available to the package's code in the app."""
+    """Make the session available in the app."""
     token = _current.set(session)
     try:
         yield
@@ -87,7 +86,7 @@ def in_session(session: TrainingSession | CountSession) -> Iterator[None]:
 
 
 def current_session(kind: type[SessionT]) -> SessionT:
-    """Return the session of the message that this thread answers; ReleaseError without one."""
+    """Return the session of this thread's message; ReleaseError without one."""
     found = _current.get()
     if not isinstance(found, kind):
         raise ReleaseError(
@@ -144,7 +143,6 @@ def _each(groups: Iterable[Hashable]) -> Iterator[Hashable]:
 
 
 def _key(group: Hashable) -> Hashable:
-    """Return a key that compares groups by value, or None."""
     if getattr(group, "ndim", None) == 0 and hasattr(group, "item"):
         group = group.item()
     if type(group) is tuple:

@@ -1,15 +1,4 @@
-"""The client app of a feature party in a split run (docs/embedding.md).
-
-=====================  ==================================================================
-type of message        answer
-=====================  ==================================================================
-``query.align``        the party's name, claim and step, if the ids agree: public facts
-``train.rewind``       empty; sets the bottom back to an earlier step
-``train.prepare``      empty; trains the bottom on randomized labels
-``train.forward``      randomized embeddings of a block
-``evaluate.forward``   the same, for records that are only predicted
-``train.backward``     empty; updates the bottom by a gradient
-=====================  ==================================================================
+"""The client app of a feature party in a split run (docs/wire.md, docs/embedding.md).
 
 A ``conditional`` bottom takes labels and gradients, a ``dp`` one labels, a ``public`` one nothing.
 Every answer needs the authorizer. Refusals depend on message, ids and step alone; later failures do
@@ -127,7 +116,6 @@ def _step(content: RecordDict, field: str) -> str:
 
 
 def _check_step(party: Party, content: RecordDict) -> None:
-    """Refuse a message for another step than a learning bottom's, unless it repeats the last."""
     if party.claim.kind != "conditional":
         return
     after = _step(content, "after")
@@ -177,10 +165,6 @@ def split_client_app(
         By default the data owner's policy and ledger.
     mods : sequence of Mod
         Mods around the whole app. They see only what leaves.
-
-    Returns
-    -------
-    ClientApp
     """
     asked = OwnerAuthorizer() if authorizer is None else authorizer
 
@@ -245,7 +229,6 @@ def _answer(
 
 
 def _introduction(party: Party, content: RecordDict) -> bytes:
-    """Return the party's name, claim and steps, if the tables are its own."""
     for key, record in content.config_records.items():
         if key.startswith(PROPOSAL_KEY):
             embedding.check_table(party.tables, wire.TableTerms.from_fields(record))

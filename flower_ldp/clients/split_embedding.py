@@ -1,9 +1,9 @@
 """Embeddings on the client: randomized embeddings of one block of records.
 
-The party's :class:`~flower_ldp.mechanisms.BottomModelClaim` decides what is charged. A block's
-report is kept under the proposal, the digest of the bottom's weights and a learning bottom's step.
-While these are unchanged, it is sent again for free. The claim is about single records, so invalid
-records are neutral one by one. It does not cover a reply that is neutral as a whole.
+The party's :class:`~flower_ldp.mechanisms.BottomModelClaim` decides what is charged. A report is
+kept under proposal, digest of the bottom's weights and a learning bottom's step, and sent again for
+free. Invalid records are neutral one by one; the claim does not cover a reply that is neutral as a
+whole.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _log = logging.getLogger("flower_ldp")
 def read_block(
     tables: RecordTables, content: RecordDict
 ) -> tuple[wire.EmbeddingProposal, NDArray[np.int64]]:
-    """Return a message's proposal and the block's rows in the party's table."""
+    """Return the proposal and the block's rows in the party's table."""
     proposal = wire.EmbeddingProposal.from_fields(read_record(content, PROPOSAL_KEY))
     check_table(tables, proposal.terms)
     return proposal, tables.rows(proposal.terms.table, proposal.block)
 
 
 def read_record(content: RecordDict, key: str) -> ConfigRecord:
-    """Return a message's ConfigRecord; raise WireError if it is missing."""
+    """Return a message's ConfigRecord, or raise WireError."""
     record = content.config_records.get(key)
     if record is None:
         raise WireError("record", f"the message has no {key!r} record")
@@ -72,9 +72,9 @@ EMBEDDING_KEY = "embedding"
 
 
 class Party(ABC):
-    """The holder of some columns, with its own bottom model.
+    """The holder of some columns, with its own bottom model: a base class.
 
-    Subclass it. The default methods fit a bottom that learns nothing from the server.
+    The default methods fit a bottom that learns nothing from the server.
     """
 
     #: Public, and different for each party.
@@ -91,7 +91,7 @@ class Party(ABC):
         return ()
 
     def rewind(self, step: str) -> None:
-        """Set the bottom back to the step; raise ValueError if that is impossible."""
+        """Set the bottom back to the step, or raise ValueError."""
         if step != self.step:
             raise ValueError(f"there is no bottom of step {step or 'none'}")
 
@@ -99,8 +99,8 @@ class Party(ABC):
     def digest(self) -> str:
         """Return a digest of the bottom's weights, equal only for equal bottoms.
 
-        It must change with each step made or skipped. Otherwise a repeated report would show that a
-        step did not change the bottom.
+        It must change with each step made or skipped, or a repeated report would show that a step
+        did not change the bottom.
         """
 
     def prepare(self, table: str, labels: NDArray[np.int64], response: KaryResponse) -> None:
@@ -135,25 +135,15 @@ class Party(ABC):
 
 @dataclass(frozen=True)
 class EmbeddingRelease(Release):
-    """Releases the embeddings of one block of records.
-
-    Parameters
-    ----------
-    party : Party
-        The holder of the embeddings.
-    """
+    """Releases the party's embeddings of one block of records."""
 
     party: Party
 
     def open(self, content: RecordDict) -> OpenEmbedding:
         """Read the proposal and compare its table with the party's.
 
-        Raises
-        ------
-        WireError, ValueError
-            If the proposal is malformed, or no ledger could keep the report.
-        RefusalError
-            If the records are not the party's.
+        WireError or ValueError for a malformed proposal or a report too long for a ledger,
+        RefusalError for records that are not the party's.
         """
         claim, tables = self.party.claim, self.party.tables
         proposal, rows = read_block(tables, content)
@@ -165,11 +155,7 @@ class EmbeddingRelease(Release):
 
 @dataclass(frozen=True)
 class OpenEmbedding(KeptRelease):
-    """An accepted proposal about one block.
-
-    A learning bottom's step is part of the question: no repeated report shows a step without
-    effect.
-    """
+    """An accepted proposal about one block; a learning bottom's step is part of the question."""
 
     proposal: wire.EmbeddingProposal
     layout: str
@@ -189,17 +175,17 @@ class OpenEmbedding(KeptRelease):
 
     @property
     def parameters(self) -> str:
-        """Proposal, bottom and claim, as canonical JSON."""
+        """Proposal, bottom and claim as JSON."""
         return canonical({**self.proposal.to_fields(), **self._bottom})
 
     @property
     def memo(self) -> str:
-        """The parameters: one report answers every message that has them."""
+        """The parameters."""
         return self.parameters
 
     @property
     def basis(self) -> PriorCharge | None:
-        """The bottom's private training, charged once to all records."""
+        """The bottom's private training, charged once."""
         training = self.claim.training()
         return PriorCharge(training, canonical(self._bottom)) if training and self.events else None
 
@@ -212,15 +198,15 @@ class OpenEmbedding(KeptRelease):
         return {**fields, **stands, **(amounts if claim.kind == "dp" else {})}
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the packed report; unreadable records are neutral."""
+        """Return the report; unreadable records are neutral."""
         return self._report(release.array_or_none(reply), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
-        """Return a packed report of neutral embeddings."""
+        """Return a neutral report."""
         return self._report(None, rng)
 
     def complaint(self, reply: RecordDict) -> str | None:
-        """Return why a report would be partly neutral, or None."""
+        """Return why a report would be partly neutral."""
         mechanism, shape = self.proposal.mechanism, self.proposal.shape
 
         def wrong(found: NDArray[Any]) -> int | None:
