@@ -8,6 +8,7 @@ from typing import Any
 from flower_ldp import config
 from flower_ldp.cli.output import File, Report, command, group
 from flower_ldp.cli.plan_costs import laplace_noise, named, price
+from flower_ldp.config.mindspore import told_elsewhere
 from flower_ldp.errors import ConfigError
 from flower_ldp.facts import Fact, note, shown
 from flower_ldp.mechanisms.labels import reports_are_labels
@@ -36,10 +37,10 @@ def _parameters(section: Section, key: str = "parameters") -> list[Fact]:
 
 def encrypt(file: Path, read: config.TrainConfig, report: Report) -> None:
     """Answer for training by private updates, and for protected evaluation."""
-    chosen, section = read.encrypt, read.encrypt.training()
+    chosen, section = read.encrypt, read.encrypt.protection()
     kind, evaluation = chosen.encrypt_train_type, chosen.privacy_eval_type
     report.facts.update(encrypt_train_type=kind, privacy_eval_type=evaluation, mechanism=None)
-    report.line(f"{file}: {kind}")
+    report.line(f"{file}: {kind or 'no training'}")
     if section is not None:
         events = (*section.events(), *health_events(chosen.health_eps))
         parts = " + ".join(map(named, events))
@@ -51,10 +52,18 @@ def encrypt(file: Path, read: config.TrainConfig, report: Report) -> None:
             *price(compose(events)[Unit.CLIENT], "round", "epsilon a round", f" ({parts})"),
             note("   of rounds", "they add up, and so do deltas"),
         )
-    if kind == "NOT_ENCRYPT":
-        report.warn(f"{kind}: the file asks for no protection in training")
+    for name, one in (("updates", kind), ("evaluation replies", evaluation)):
+        if one == "NOT_ENCRYPT":
+            report.warn(f"{one}: raw {name} leave the clients, and nothing protects them")
     if evaluation == "LAPLACE":
         _evaluation(chosen, read.unsupervised, report)
+    _elsewhere(read, report)
+
+
+def _elsewhere(read: Section, report: Report) -> None:
+    """Name the fields of MindSpore Federated that are not used, with where Flower has them."""
+    rows = [{"field": name, "in_flower": where} for name, where in told_elsewhere(read)]
+    report.table("elsewhere", "Fields that are read and not used, and where Flower has them", rows)
 
 
 def _reports(section: config.UpdateSection) -> list[Fact]:
@@ -164,12 +173,27 @@ def embedding_dp(file: Path, read: config.SplitConfig, report: Report) -> None:
         report.warn("label_eps is absent: gradients of true labels tell them to the parties")
 
 
+def vertical(file: Path, read: config.VerticalConfig, report: Report) -> None:
+    """Answer for a party's file of MindSpore Federated."""
+    embedding, labels = read.privacy.embedding_dp, read.privacy.label_dp
+    report.line(f"{file}: a party's file of MindSpore Federated, by load_vertical_config")
+    report.tell(
+        Fact(
+            "embedding_eps", embedding and embedding.eps, "embeddings", ", with .embedding(width)"
+        ),
+        Fact("label_eps", labels and labels.eps, "labels", ", once, with .labels(categories)"),
+        note("not protected", "a party's data as a whole"),
+    )
+    _elsewhere(read, report)
+
+
 #: What answers for a file of each of the kinds in ``config.SECTIONS``.
 ANSWERS: dict[str, Callable[[Path, Any, Report], None]] = {
     "encrypt": encrypt,
     "dpsgd": dpsgd,
     "label_dp": label_dp,
     "embedding_dp": embedding_dp,
+    "privacy": vertical,
 }
 
 
@@ -177,8 +201,9 @@ ANSWERS: dict[str, Callable[[Path, Any, Report], None]] = {
 def check(report: Report, file: File) -> None:
     """Say what a configuration means and what it costs.
 
-    Its kind is known by its section: encrypt (training and evaluation), dpsgd, label_dp or
-    embedding_dp (split learning). A data owner's policy is checked by policy check.
+    Its kind is known by its section: encrypt (training and evaluation), dpsgd, label_dp,
+    embedding_dp (split learning) or privacy (a party of MindSpore Federated). A data owner's policy
+    is checked by policy check.
 
     Parameters
     ----------

@@ -7,12 +7,20 @@ from typing import Annotated, TypeAlias
 
 from flower_ldp.cli.output import File, Report, command, group
 from flower_ldp.cli.plan_costs import Count, Rounds, price
-from flower_ldp.config import DPEncryptConfig, LaplaceEvalConfig, SignDSConfig, load_config
+from flower_ldp.config import (
+    DPEncryptConfig,
+    LaplaceEvalConfig,
+    SignDSConfig,
+    VerticalConfig,
+    load_config,
+    load_vertical_config,
+)
 from flower_ldp.facts import Fact, keyed, note, number
 from flower_ldp.mechanisms import NoProtectionWarning, gaussian
 from flower_ldp.parameter_bounds import Bounded, check_in
 from flower_ldp.privacy import PrivacySpent, Unit, at_least, meaning
 from flower_ldp.strategies import other_software
+from flower_ldp.yaml_source import section_names
 
 _LOCALDP = "localdp --clipping-norm 1 --sensitivity 1 --epsilon 10 --delta 1e-5"
 _CENTRAL = "central --noise-multiplier 1 --sampled-clients 20 --delta 1e-5"
@@ -231,26 +239,33 @@ class Central:
 
 
 @command(app, "mindspore", _MINDSPORE)
-def mindspore(report: Report, file: File, rounds: Rounds = 1) -> None:
-    """Say what an encrypt section gives when MindSpore Federated runs it.
+def mindspore(report: Report, file: File, rounds: int | None = None) -> None:
+    """Say what a file gives when MindSpore Federated runs it.
 
     What this package makes of the same file is told by config check.
 
     Parameters
     ----------
     file
-        YAML file with the encrypt section.
+        YAML file with the section encrypt or privacy.
     rounds
-        Rounds, each of which asks the client.
+        Rounds, each of which asks the client; of a privacy section, passes over the data. Without
+        it the file's, or 1.
     """
+    if rounds is not None:
+        check_in("[1, 1000000]", "rounds", rounds, int)
+    if "privacy" in section_names(file):
+        _vertical(load_vertical_config(file), rounds, report)
+        return
     # What protects nothing is said below.
     with warnings.catch_warnings(action="ignore", category=NoProtectionWarning):
-        chosen = load_config(file).encrypt
-    kind, section = chosen.encrypt_train_type, chosen.training()
+        read = load_config(file)
+    chosen, rounds = read.encrypt, rounds or read.fl_iteration_num or 1
+    kind, section = chosen.encrypt_train_type, chosen.protection()
     report.facts.update(software="MindSpore Federated", encrypt_train_type=kind, rounds=rounds)
     report.facts["privacy_eval_type"] = chosen.privacy_eval_type
-    report.line(f"{file}: {kind}, as MindSpore Federated runs it")
-    if kind == "NOT_ENCRYPT":
+    report.line(f"{file}: {kind or 'NOT_ENCRYPT'}, as MindSpore Federated runs it")
+    if kind in (None, "NOT_ENCRYPT"):
         report.line("Training: the models leave as they are, at no epsilon.", epsilon=None)
     elif isinstance(section, SignDSConfig):
         _signds(section, rounds, report)
@@ -267,6 +282,37 @@ def mindspore(report: Report, file: File, rounds: Rounds = 1) -> None:
         report.problem(f"{kind} is this package's own, not MindSpore's: see config check")
     if chosen.privacy_eval_type == "LAPLACE":
         _evaluation(chosen.laplace_eval, rounds, report)
+
+
+def _vertical(read: VerticalConfig, rounds: int | None, report: Report) -> None:
+    """State the epsilons of a party's file: embeddings and labels are drawn anew in each pass."""
+    passes = rounds or read.epochs or 1
+    embedding, labels = read.privacy.embedding_dp, read.privacy.label_dp
+    report.facts.update(software="MindSpore Federated", rounds=passes)
+    report.line("A party of split learning, as MindSpore Federated runs it")
+    if embedding is not None:
+        eps = float(embedding.eps)
+        in_all = number(passes * eps / 2)
+        report.tell(
+            Fact("embedding.stated", eps, "embeddings, stated", ", of a record that is one-hot"),
+            Fact("embedding.entry", eps / 2, "   true epsilon", " per entry, and entries add up"),
+            note("   of other records", f"width x {number(eps / 2)} a pass, per record, pure"),
+            note(
+                "   in all", f"width x {in_all} in {passes:,} passes: bits are drawn anew in each"
+            ),
+        )
+    if labels is not None:
+        eps = float(labels.eps)
+        total = PrivacySpent(Unit.LABEL, passes * eps)
+        text = f" in {passes:,} passes: labels are flipped anew in each"
+        report.tell(
+            Fact("labels.stated", eps, "labels, stated", ", of one draw of a label of two"),
+            Fact("labels.total", total.epsilon, "   in all", text),
+            Fact("labels.meaning", meaning(total), "   that is"),
+            note(
+                "   of more than two", f"at most {number(2 * eps)} a draw: Laplace noise, scale 1"
+            ),
+        )
 
 
 def _signds(signds: SignDSConfig, rounds: int, report: Report) -> None:

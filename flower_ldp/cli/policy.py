@@ -95,7 +95,11 @@ def _messages(policy: Policy, report: Report) -> None:
     for name, entry in policy.extensions.items():
         source = f"{entry.distribution} {entry.version}"
         report.warn(f"{name} is an extension, from {source}: its guarantee is its author's claim")
-    report.facts["unlisted_messages"] = policy.unlisted_messages
+    report.facts.update(
+        not_encrypt=list(policy.not_encrypt), unlisted_messages=policy.unlisted_messages
+    )
+    for message in policy.not_encrypt:
+        report.warn(f"raw {message} replies leave without protection, where an app asks for them")
     if policy.unlisted_messages != "answer":
         report.line("Messages that are not listed are refused.")
         if not allowed:

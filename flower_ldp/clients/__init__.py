@@ -25,6 +25,7 @@ from flower_ldp.clients.reports import (
 from flower_ldp.clients.scaling import private_means, private_quantiles
 from flower_ldp.clients.split_app import split_client_app
 from flower_ldp.clients.split_embedding import EmbeddingRelease, Party
+from flower_ldp.clients.unprotected import UnprotectedMod
 from flower_ldp.labels.stages import LabelStages, RandomizedLabels
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "ReleaseRequest",
     "ReplyTiming",
     "SignDSRelease",
+    "UnprotectedMod",
     "UpdateRelease",
     "legacy_client_mod",
     "private_dataset",

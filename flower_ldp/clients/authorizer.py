@@ -92,6 +92,22 @@ class OwnerAuthorizer:
             ledger.count(account, "acknowledged", policy.repeats)
         return charging.timing_of(policy, account, message_type)
 
+    def allow_unprotected(self, message_type: str, context: Context) -> None:
+        """Count a raw reply to a message, where the policy's ``not_encrypt`` lists its type.
+
+        Raises
+        ------
+        RefusalError
+            ``REFUSED_POLICY`` or ``REFUSED_LEDGER``.
+        """
+        policy = self._policy(context)
+        if message_type not in policy.not_encrypt:
+            allow = f"To allow it: not_encrypt: [{message_type}]"
+            raise _refusal(f"no raw reply to a {message_type!r} message may leave. {allow}")
+        account = charging.account_of(policy, context)
+        with charging.ledger_refuses(), charging.ledger_of(policy) as ledger:
+            ledger.count(account, "unprotected")
+
     def _policy(self, context: Context) -> Policy:
         try:
             path = policy_path(context.node_config)

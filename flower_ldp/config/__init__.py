@@ -38,9 +38,11 @@ from flower_ldp.config.labels import (
     EmbeddingDPConfig,
     LabelDPConfig,
     SplitConfig,
+    VerticalConfig,
     load_dpsgd_config,
     load_label_config,
     load_split_config,
+    load_vertical_config,
 )
 from flower_ldp.config.updates import (
     CodewordConfig,
@@ -70,11 +72,13 @@ __all__ = [
     "TrainConfig",
     "UnsupervisedConfig",
     "UpdateSection",
+    "VerticalConfig",
     "from_config",
     "load_config",
     "load_dpsgd_config",
     "load_label_config",
     "load_split_config",
+    "load_vertical_config",
 ]
 
 #: Every kind of file, by the section that it is known by, and what reads it.
@@ -84,5 +88,6 @@ SECTIONS: Mapping[str, Callable[[Path], Section]] = MappingProxyType(
         "dpsgd": load_dpsgd_config,
         "label_dp": load_label_config,
         "embedding_dp": load_split_config,
+        "privacy": load_vertical_config,
     }
 )

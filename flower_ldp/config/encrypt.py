@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Unpack
 
+from flwr.app import ConfigRecord
 from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import FedAvg, Strategy
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
-from flower_ldp.clients import LdpMod, ProtectedEvalRelease, Rehearsal
+from flower_ldp.clients import LdpMod, ProtectedEvalRelease, Rehearsal, UnprotectedMod
+from flower_ldp.clients.unprotected import RAW_LEAVES
+from flower_ldp.config.mindspore import HorizontalFile, told_elsewhere
 from flower_ldp.config.updates import (
     KINDS,
     CodewordConfig,
@@ -20,6 +24,7 @@ from flower_ldp.config.updates import (
     SignDSConfig,
     UpdateSection,
 )
+from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms.example_sums import BoundedMean
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.laplace import EPSILON_WARNED, Laplace, LaplacePlan, NoProtectionWarning
@@ -27,6 +32,25 @@ from flower_ldp.strategies import Health, ProtectedEvalStrategy
 from flower_ldp.strategies.sampling import pool_of
 from flower_ldp.strategies.training import TrainingOptions
 from flower_ldp.yaml_source import Section, YamlFormat, interval, misfit, must_suit
+
+_log = logging.getLogger("flower_ldp")
+_PW_ENCRYPT = (
+    "must be another type: PW_ENCRYPT is secure aggregation, whose server sees sums and not the "
+    "reports that this package is for; Flower has it as SecAgg+"
+)
+
+
+def _in_capitals(value: object) -> object:
+    found = value.upper() if isinstance(value, str) else value
+    if found == "PW_ENCRYPT":
+        raise misfit(_PW_ENCRYPT)
+    return found
+
+
+_Capitals = BeforeValidator(_in_capitals)
+TrainType = Annotated[Literal["SIGNDS", "CODEWORD", "DP_ENCRYPT", "NOT_ENCRYPT"], _Capitals]
+EvalType = Annotated[Literal["NOT_ENCRYPT", "LAPLACE"], _Capitals]
+Score = Annotated[Literal["SILHOUETTE_SCORE", "CALINSKI_HARABASZ_SCORE", "NOT_EVAL"], _Capitals]
 
 
 class MetricConfig(Section):
@@ -81,7 +105,7 @@ class UnsupervisedConfig(Section):
     """The ``unsupervised`` section: the number of scored clients, and the score."""
 
     cluster_client_num: Annotated[int, interval("[1, inf)", int)] = 1_000
-    eval_type: Literal["SILHOUETTE_SCORE", "CALINSKI_HARABASZ_SCORE"] = "SILHOUETTE_SCORE"
+    eval_type: Score = "SILHOUETTE_SCORE"
 
 
 class PwEncryptConfig(Section):
@@ -97,41 +121,37 @@ class EncryptConfig(Section):
 
     Parameters
     ----------
-    encrypt_train_type, privacy_eval_type
-        The protection of training and evaluation.
+    encrypt_train_type, privacy_eval_type : str, optional
+        The protection of training and evaluation, in upper or lower case. ``NOT_ENCRYPT`` is never
+        a default: without a type there is no such messages' strategy.
     signds, codeword, laplace_eval, dp_encrypt, pw_encrypt
         Their sections.
     health_eps : float, optional
         Epsilon of the health bit, per report and client; no bit without it.
     """
 
-    encrypt_train_type: Literal["SIGNDS", "CODEWORD", "DP_ENCRYPT", "NOT_ENCRYPT"] = Field(
-        validation_alias=AliasChoices("encrypt_train_type", "encrypt_type")
+    encrypt_train_type: TrainType | None = Field(
+        default=None, validation_alias=AliasChoices("encrypt_train_type", "encrypt_type")
     )
     signds: SignDSConfig = SignDSConfig()
     codeword: CodewordConfig | None = None
     health_eps: Annotated[float, interval("[0.01, 100]")] | None = None
-    privacy_eval_type: Literal["NOT_ENCRYPT", "LAPLACE"] = "NOT_ENCRYPT"
+    privacy_eval_type: EvalType | None = None
     laplace_eval: LaplaceEvalConfig = LaplaceEvalConfig()
-    dp_encrypt: DPEncryptConfig | None = None
+    dp_encrypt: DPEncryptConfig = DPEncryptConfig()
     pw_encrypt: PwEncryptConfig | None = None
 
     def health(self) -> Health | None:
         """Return the strategy's request for health bits, or None."""
         return None if self.health_eps is None else Health(self.health_eps)
 
-    def training(self) -> UpdateSection | None:
-        """Return the training's section; the ``signds`` section, if any, without protection."""
+    def protection(self) -> UpdateSection | None:
+        """Return the section that protects training; None for ``NOT_ENCRYPT`` or no type."""
         if self.encrypt_train_type == "DP_ENCRYPT":
             return self.dp_encrypt
         if self.encrypt_train_type == "CODEWORD":
             return self.codeword
-        used = self.encrypt_train_type == "SIGNDS" or "signds" in self.model_fields_set
-        return self.signds if used else None
-
-    def protection(self) -> UpdateSection | None:
-        """Return the section that protects training; None for ``NOT_ENCRYPT``."""
-        return None if self.encrypt_train_type == "NOT_ENCRYPT" else self.training()
+        return self.signds if self.encrypt_train_type == "SIGNDS" else None
 
     def planned_rounds(self) -> int | None:
         """Return the rounds that the server optimizer plans, or None."""
@@ -153,25 +173,27 @@ class EncryptConfig(Section):
     @model_validator(mode="after")
     def _what_is_used_is_within_its_intervals(self) -> EncryptConfig:
         kind = self.encrypt_train_type
-        if kind != "NOT_ENCRYPT" and self.training() is None:
-            raise misfit("is missing", kind.lower())
-        if kind == "DP_ENCRYPT" and self.dp_encrypt is not None:
+        if kind == "CODEWORD" and self.codeword is None:
+            raise misfit("is missing", "codeword")
+        if kind == "DP_ENCRYPT":
             # The published section may stand unused beside ``signds``, with wider intervals.
             section = self.dp_encrypt.model_dump(include={"dp_eps", "dp_delta", "dp_norm_clip"})
             must_suit(kind, Gaussian, section, "dp_encrypt")
         return self
 
 
-class TrainConfig(Section):
+class TrainConfig(HorizontalFile):
     """A configuration file: an ``encrypt`` section, and the clustering of evaluation.
 
     Parameters
     ----------
+    round, client : sections, optional
+        As in MindSpore Federated: :mod:`flower_ldp.config.mindspore`.
     fl_iteration_num : int, optional
         Rounds of the run.
     """
 
-    encrypt: EncryptConfig
+    encrypt: EncryptConfig = EncryptConfig()
     unsupervised: UnsupervisedConfig = UnsupervisedConfig()
     fl_iteration_num: Annotated[int, interval("[1, inf)", int)] | None = None
 
@@ -217,6 +239,8 @@ _OF_BOTH = (
     "arrayrecord_key",
     "configrecord_key",
 )
+#: Less than one client of any federation.
+_NO_FRACTION = 1e-12
 
 
 @dataclass(frozen=True)
@@ -236,6 +260,19 @@ class ConfiguredRun:
         """Number of rounds, from ``fl_iteration_num`` or a plan of steps; else None."""
         return self.config.fl_iteration_num or self.config.encrypt.planned_rounds()
 
+    @property
+    def evaluates(self) -> bool:
+        """Whether the file asks for protected evaluation."""
+        scored = self.config.unsupervised.eval_type != "NOT_EVAL"
+        return self.config.encrypt.privacy_eval_type == "LAPLACE" and scored
+
+    def train_config(self) -> ConfigRecord:
+        """Return the ``client`` section for ``start(train_config=)``.
+
+        Its fields are ``local-epochs``, ``batch-size`` and ``learning-rate``, as far as given.
+        """
+        return ConfigRecord(dict(self.config.client.train_config()))
+
     def training(self, **options: Unpack[TrainingOptions]) -> Strategy:
         """Return a new strategy that trains; FedAvg for ``NOT_ENCRYPT``.
 
@@ -243,27 +280,50 @@ class ConfiguredRun:
         ----------
         **options
             As in :class:`~flower_ldp.strategies.training.TrainingStrategy`, without the file's own:
-            ``health``, ``trainable``, ``subspace``. For ``NOT_ENCRYPT`` as in FedAvg.
+            ``health``, ``trainable``, ``subspace``, and with ``start_fl_job_threshold`` the number
+            of clients. For ``NOT_ENCRYPT`` as in FedAvg.
 
         Raises
         ------
+        ConfigError
+            If the file has no ``encrypt_train_type``.
         TypeError
             If an option stands in the file too.
         """
         encrypt = self.config.encrypt
+        if encrypt.encrypt_train_type is None:
+            raise ConfigError(
+                "encrypt_train_type is missing: the published default, NOT_ENCRYPT, sends raw "
+                "updates, so it must be written; or write SIGNDS, CODEWORD or DP_ENCRYPT"
+            )
         section = encrypt.protection()
-        if section is None:
-            plain: Any = options
-            return FedAvg(**plain)
-        here: Any = {
-            "health": encrypt.health(),
-            "trainable": section.trainable,
-            "subspace": section.public_subspace(),
-        }
+        here: Any = self._clients()
+        if section is not None:
+            here["health"], here["trainable"] = encrypt.health(), section.trainable
+            here["subspace"] = section.public_subspace()
         twice = [name for name, value in here.items() if value is not None and name in options]
         if twice:
             raise TypeError(f"{twice[0]} is given by the configuration file: leave it out here")
-        return section.strategy(**{**here, **options})
+        raw = encrypt.privacy_eval_type == "NOT_ENCRYPT"
+        if raw:
+            _log.warning(RAW_LEAVES["evaluate"])
+        merged: Any = {"fraction_evaluate": 1.0 if raw else 0.0, **here, **options}
+        if section is None:
+            _log.warning(RAW_LEAVES["train"])
+            return FedAvg(**merged)
+        return section.strategy(**merged)
+
+    def _clients(self) -> dict[str, float | int]:
+        """Return how many clients a round asks, where the file says it."""
+        number = self.config.round.start_fl_job_threshold
+        if number is None:
+            return {}
+        # Flower asks the larger of the fraction and the number; of a fraction of 0 nobody.
+        return {
+            "fraction_train": _NO_FRACTION,
+            "min_train_nodes": number,
+            "min_available_nodes": number,
+        }
 
     def strategy(
         self, *, classes: int | None = None, **options: Unpack[TrainingOptions]
@@ -275,18 +335,20 @@ class ConfiguredRun:
         Parameters
         ----------
         classes : int, optional
-            Probabilities in a predicted row; for ``LAPLACE`` only.
+            Probabilities in a predicted row; for protected evaluation only.
         **options
             As in :meth:`training`. Answers, health, nodes and records hold for evaluation too:
             ``answers_per_client`` counts both.
 
         Raises
         ------
+        ConfigError
+            As :meth:`training`, if the file asks for no protected evaluation either.
         TypeError
             If an option stands in the file too, or ``classes`` is missing or not used.
         """
         encrypt = self.config.encrypt
-        if (encrypt.privacy_eval_type == "LAPLACE") != (classes is not None):
+        if self.evaluates != (classes is not None):
             raise TypeError(
                 "classes= is for privacy_eval_type LAPLACE, and only there; the file says "
                 f"{encrypt.privacy_eval_type}, got classes={classes}"
@@ -295,43 +357,44 @@ class ConfiguredRun:
             return self.training(**options)
         both: Any = dict(options)
         both["answers_per_client"] = pool_of(options.get("answers_per_client"))
-        if encrypt.protection() is None:
+        if encrypt.encrypt_train_type is None:
             training: Strategy = FedAvg(fraction_train=0.0, fraction_evaluate=0.0)
         else:
-            training = self.training(**both)
+            protected = encrypt.protection() is not None
+            training = self.training(**(both if protected else options))
         shared: Any = {"health": encrypt.health()}
         shared.update((name, both[name]) for name in _OF_BOTH if name in both)
+        score: Any = self.config.unsupervised.eval_type
         return ProtectedEvalStrategy(
             training,
             encrypt.laplace_eval.mechanism(classes),
-            score=self.config.unsupervised.eval_type,
+            score=score,
             metrics=encrypt.laplace_eval.metric_mechanisms(),
             cluster_client_num=self.config.unsupervised.cluster_client_num,
             **shared,
         )
 
     def client_mods(self, rehearsal: Rehearsal | None = None) -> list[Mod]:
-        """Return the mods of the ClientApp: the gate, or none if the file protects nothing.
+        """Return the mods of the ClientApp: one, which releases what the file asks for.
 
-        The gate releases reports of the file's mechanism alone. The data owner's policy decides
-        about their cost.
+        The gate releases reports of the file's mechanism alone. ``NOT_ENCRYPT`` lets raw replies
+        leave, if the data owner's policy allows it by name.
 
         Parameters
         ----------
         rehearsal : Rehearsal, optional
             The app's work on public sample data.
         """
-        section = self.config.encrypt.protection()
-        evaluates = self.config.encrypt.privacy_eval_type == "LAPLACE"
-        if section is None and not evaluates:
-            return []
-        return [
-            LdpMod(
-                train=None if section is None else section.release(trainable=section.trainable),
-                evaluate=ProtectedEvalRelease() if evaluates else None,
-                rehearsal=rehearsal,
-            )
-        ]
+        encrypt = self.config.encrypt
+        section = encrypt.protection()
+        gate = LdpMod(
+            train=None if section is None else section.release(trainable=section.trainable),
+            evaluate=ProtectedEvalRelease() if encrypt.privacy_eval_type == "LAPLACE" else None,
+            rehearsal=rehearsal,
+        )
+        types = {"train": encrypt.encrypt_train_type, "evaluate": encrypt.privacy_eval_type}
+        raw = tuple(name for name, kind in types.items() if kind == "NOT_ENCRYPT")
+        return [UnprotectedMod(raw, gate) if raw else gate]
 
 
 def from_config(path: str | Path) -> ConfiguredRun:
@@ -342,4 +405,7 @@ def from_config(path: str | Path) -> ConfiguredRun:
     >>> run = from_config("configs/signds.yaml")  # doctest: +SKIP
     >>> strategy, mods = run.strategy(fraction_train=0.5), run.client_mods()  # doctest: +SKIP
     """
-    return ConfiguredRun(load_config(path))
+    config = load_config(path)
+    for name, where in told_elsewhere(config):
+        _log.info("%s: %s is not used; Flower has it in %s", path, name, where)
+    return ConfiguredRun(config)

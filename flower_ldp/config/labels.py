@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, model_validator
 
+from flower_ldp.config.mindspore import VerticalFile
 from flower_ldp.labels.stages import LabelStages
 from flower_ldp.mechanisms.embeddings import MAX_BITS, CodebookEmbedding, UnaryEncoding
 from flower_ldp.mechanisms.labels import LABEL_METHODS, label_mechanisms, reports_are_labels
@@ -204,6 +205,76 @@ def load_split_config(path: str | Path) -> SplitConfig:
         a value outside its interval. The text gives file, line and field of every error.
     """
     return SPLIT_FORMAT.load(path)
+
+
+class EpsConfig(Section):
+    """A published section of one epsilon."""
+
+    eps: Annotated[float, interval("[0, 100]")]
+
+
+class VerticalPrivacyConfig(Section):
+    """The ``privacy`` section of MindSpore Federated's vertical files."""
+
+    embedding_dp: EpsConfig | None = None
+    label_dp: EpsConfig | None = None
+
+
+class VerticalConfig(VerticalFile):
+    """A party's file of MindSpore Federated; networks and optimizers are the app's code here.
+
+    Parameters
+    ----------
+    privacy : VerticalPrivacyConfig
+        The epsilons of embeddings and labels.
+    """
+
+    privacy: VerticalPrivacyConfig
+
+    @property
+    def epochs(self) -> int | None:
+        """Passes over the data, from ``hyper_parameters.epochs``; else None."""
+        found = self.hyper_parameters.get("epochs") if self.hyper_parameters else None
+        return found if isinstance(found, int) else None
+
+    def embedding(self, width: int, classes: int = 10, epochs: int = 10) -> EmbeddingDPConfig:
+        """Return the ``embedding_dp`` section for a cut layer of ``width`` entries.
+
+        Raises
+        ------
+        ValueError
+            If the file has no ``embedding_dp``.
+        """
+        if self.privacy.embedding_dp is None:
+            raise ValueError("the file has no privacy.embedding_dp")
+        label = self.privacy.label_dp
+        return EmbeddingDPConfig(
+            eps=self.privacy.embedding_dp.eps,
+            width=width,
+            epochs=epochs,
+            label_eps=None if label is None else label.eps,
+            classes=classes,
+        )
+
+    def labels(self, categories: int) -> LabelDPConfig:
+        """Return the ``label_dp`` section for this number of labels.
+
+        Raises
+        ------
+        ValueError
+            If the file has no ``label_dp``.
+        """
+        if self.privacy.label_dp is None:
+            raise ValueError("the file has no privacy.label_dp")
+        return LabelDPConfig(eps=self.privacy.label_dp.eps, categories=categories)
+
+
+_VERTICAL_FORMAT = YamlFormat(VerticalConfig)
+
+
+def load_vertical_config(path: str | Path) -> VerticalConfig:
+    """Read a party's file of MindSpore Federated; raises as :func:`load_config` does."""
+    return _VERTICAL_FORMAT.load(path)
 
 
 class DPSGDConfig(Section):

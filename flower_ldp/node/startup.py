@@ -55,6 +55,10 @@ NO_EXTENSIONS = (
     "the policy allows extensions, and the guarded node loads none: it runs no code but its own. "
     "Take extensions out of this node's policy, or run an unguarded SuperNode"
 )
+NO_RAW_REPLIES = (
+    "the policy lists raw replies under not_encrypt, and the guarded node sends none. Take "
+    "not_encrypt out of this node's policy, or run an unguarded SuperNode"
+)
 _log = logging.getLogger("flower_ldp")
 
 
@@ -106,6 +110,8 @@ class Start:
             )
         if policy.extensions:
             raise ConfigError(NO_EXTENSIONS)
+        if policy.not_encrypt:
+            raise ConfigError(NO_RAW_REPLIES)
         ledger_of(policy).close()
         named = node_config.get(NODE_CONFIG_KEY) or os.environ[ENVIRONMENT_VARIABLE]
         return SitePolicy(Path(os.path.abspath(str(named))), Path(policy.ledger))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Annotated, Literal
@@ -39,6 +39,9 @@ class Policy(Section):
         Per type of message, the mechanisms that may answer it, each with its largest cost.
     budgets : mapping
         Per unit, the totals. A release about a unit without a budget is refused.
+    not_encrypt : sequence of {"train", "evaluate"}
+        Types of message whose raw replies may leave, without any protection. A guarded node does
+        not start with any.
     unlisted_messages : {"refuse", "answer"}
         Whether an unlisted type of message may be answered, by any mechanism at any cost within the
         budgets.
@@ -72,6 +75,7 @@ class Policy(Section):
     mode: Literal["deployment", "simulation"]
     messages: Mapping[sections.MessageName, Mapping[sections.Name, Allowance]]
     budgets: Mapping[sections.UnitName, sections.Budget]
+    not_encrypt: Sequence[Literal["train", "evaluate"]] = ()
     unlisted_messages: Literal["refuse", "answer"] = "refuse"
     least_epsilon: sections.Epsilon = 0.001
     releases: sections.Releases = sections.Releases()

@@ -21,9 +21,9 @@ from flower_ldp.parameter_bounds import Bounded, Checked, check_fields
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 Scope = Literal["run", "life", "window"]
-Kind = Literal["again", "acknowledged", "failed"]
+Kind = Literal["again", "acknowledged", "failed", "unprotected"]
 """What is counted beside charges: a stored report that was sent again, a message that was
-acknowledged with nothing in it, an app that failed after a charge."""
+acknowledged with nothing in it, an app that failed after a charge, a raw reply (NOT_ENCRYPT)."""
 
 MOST_PARAMETERS = 65_536
 MOST_REPORT = 2**28

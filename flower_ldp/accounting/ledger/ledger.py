@@ -341,7 +341,7 @@ class Ledger:
             The account, or a part, which counts towards its account.
         kind : str
             ``"again"``: a stored report is sent again. ``"acknowledged"``: an empty answer.
-            ``"failed"``: the app failed after a charge.
+            ``"failed"``: the app failed after a charge. ``"unprotected"``: a raw reply left.
         most : int, optional
             The largest number; of ``"again"`` and ``"acknowledged"`` together.
 
