@@ -8,6 +8,7 @@ have a SuperLink can submit the app themselves: ``flwr run examples/signds --str
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import tempfile
@@ -25,16 +26,21 @@ from _runner import data_source, policy_in, print_ledger, settings, stop_on_term
 POLICY = APP / "simulation_policy.yaml"
 
 
-def _copy_with(client: str, folder: Path) -> Path:
-    """Copy the app with its client exchanged for another of its modules."""
-    copy = folder / client
+def _copy_with(kind: str, folder: Path) -> Path:
+    """Copy the app with another word after encrypt_train_type in its YAML file.
+
+    Its package gets a name of its own, since one process imports a name once.
+    """
+    copy, package = folder / kind, f"signds_example_{kind.lower()}"
     shutil.copytree(APP, copy, ignore=shutil.ignore_patterns("outputs", "__pycache__"))
-    project = copy / "pyproject.toml"
-    text = project.read_text(encoding="utf-8")
-    private = "signds_example.client_app:app"
-    if text.count(private) != 1:
-        raise SystemExit(f"{project} does not name {private} once")
-    project.write_text(text.replace(private, f"signds_example.{client}:app"), encoding="utf-8")
+    (copy / "signds_example").rename(copy / package)
+    for file in (copy / "pyproject.toml", *(copy / package).glob("*.py")):
+        text = file.read_text(encoding="utf-8").replace("signds_example", package)
+        file.write_text(text, encoding="utf-8")
+    file = copy / package / "signds.yaml"
+    text = file.read_text(encoding="utf-8")
+    written = re.sub(r"(?m)^(  encrypt_train_type:) \w+$", rf"\1 {kind}", text)
+    file.write_text(written, encoding="utf-8")
     return copy
 
 
@@ -47,6 +53,7 @@ def main(
     baseline: Annotated[
         bool, typer.Option(help="Also train with unprotected FedAvg, to compare with.")
     ] = True,
+    codeword: Annotated[bool, typer.Option(help="Also train with codewords.")] = False,
     dp_encrypt: Annotated[
         bool, typer.Option(help="Also train with clipped updates and Gaussian noise.")
     ] = False,
@@ -65,7 +72,7 @@ def main(
     workers: WorkersOption = None,
     verbose: Annotated[bool, typer.Option(help="Show Flower's whole log.")] = False,
 ) -> None:
-    """Train with SignDS, and with baselines to compare; print tables, draw a plot.
+    """Train with SignDS, and with other types to compare; print tables, draw a plot.
 
     Example: python examples/signds/run.py --clients 100 --data mnist.npz --set local-steps=20
     """
@@ -81,18 +88,15 @@ def main(
         folder = Path(scratch)
         policy = policy_in(output, POLICY)
         with engine_for(engine, folder / "flower", policy, workers) as submit:
-            if baseline:
-                print("FedAvg without protection", flush=True)
-                copy = _copy_with("unprotected_client_app", folder)
-                setting = {**config, "strategy": '"fedavg"'}
-                submit(copy, clients, setting, verbose=verbose)
-            if dp_encrypt:
-                print("DP_ENCRYPT", flush=True)
-                copy = _copy_with("dp_encrypt_client_app", folder)
-                setting = {**config, "strategy": '"dp-encrypt"'}
-                submit(copy, clients, setting, verbose=verbose)
-            print("SignDS", flush=True)
-            submit(APP, clients, config, verbose=verbose)
+            for kind, wanted in {
+                "NOT_ENCRYPT": baseline,
+                "DP_ENCRYPT": dp_encrypt,
+                "CODEWORD": codeword,
+                "SIGNDS": True,
+            }.items():
+                if wanted:
+                    print(kind, flush=True)
+                    submit(_copy_with(kind, folder), clients, config, verbose=verbose)
     print_ledger(policy)
 
 

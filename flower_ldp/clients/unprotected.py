@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
+from functools import cache
 
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
@@ -11,7 +12,7 @@ from flower_ldp.clients.authorizer import OwnerAuthorizer
 from flower_ldp.clients.diagnostics import log_refusal
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.release import constant
-from flower_ldp.errors import RefusalError, say
+from flower_ldp.errors import RefusalError
 
 _log = logging.getLogger("flower_ldp")
 RAW_LEAVES = {
@@ -50,5 +51,10 @@ class UnprotectedMod:
         except RefusalError as refusal:
             log_refusal(message.metadata.run_id, refusal)
             return constant(refusal.code, message)
-        say(_log, logging.WARNING, "%s", RAW_LEAVES[kind])
+        _warn_once(kind)
         return call_next(message, context)
+
+
+@cache
+def _warn_once(kind: str) -> None:
+    _log.warning("%s", RAW_LEAVES[kind])

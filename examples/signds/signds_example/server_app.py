@@ -1,37 +1,34 @@
-"""The server: SignDS (or a baseline), a table, a history file and a plot."""
+"""The server: the training that signds.yaml names, a table, a history file and a plot."""
 
 from pathlib import Path
 
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.serverapp.strategy import Strategy
 
-from flower_ldp.config import from_config
-from flower_ldp.errors import ConfigError
+from flower_ldp.config import ConfiguredRun, from_config
 from flower_ldp.strategies import BestModel, grid_with_deadlines
 from signds_example import data, model, report
 
 app = ServerApp()
+#: Names of the histories, by the YAML file's encrypt_train_type.
+NAMES = {
+    "SIGNDS": "signds",
+    "CODEWORD": "codeword",
+    "DP_ENCRYPT": "dp-encrypt",
+    "NOT_ENCRYPT": "fedavg",
+}
+
+
+def configured(context: Context) -> ConfiguredRun:
+    """Return the run of the YAML file, by an absolute path or beside this file."""
+    return from_config(Path(__file__).parent / str(context.run_config["signds-config"]))
 
 
 def make_strategy(context: Context) -> Strategy:
-    """Return the strategy that the run configuration names."""
-    config = context.run_config
-    fraction = float(config["fraction-train"])
-    if config["strategy"] == "fedavg":
-        return FedAvg(fraction_train=fraction, fraction_evaluate=0.0)
-    if config["strategy"] not in ("signds", "dp-encrypt"):
-        raise ValueError(
-            f"strategy must be 'signds', 'dp-encrypt' or 'fedavg', got {config['strategy']!r}"
-        )
-    # A relative path is looked up beside this file, an absolute one is taken as it is.
-    source = Path(__file__).parent / str(config[f"{config['strategy']}-config"])
-    run = from_config(source)
-    wanted = {"signds": "SIGNDS", "dp-encrypt": "DP_ENCRYPT"}[str(config["strategy"])]
-    if run.config.encrypt.encrypt_train_type != wanted:
-        raise ConfigError(f"{source}: encrypt_train_type must be {wanted}")
-    return run.strategy(fraction_train=fraction)
+    """Return the strategy that the YAML file names."""
+    return configured(context).strategy(fraction_train=float(context.run_config["fraction-train"]))
 
 
 @app.main()
@@ -43,6 +40,7 @@ def main(grid: Grid, context: Context) -> None:
     net = model.build(str(config["model"]), held.side, seed).to(memory_format=torch.channels_last)
     rounds, every = int(config["num-server-rounds"]), int(config["evaluate-every"])
     folder = Path(str(config["output-dir"]))
+    name = NAMES[str(configured(context).config.encrypt.encrypt_train_type)]
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         if server_round % every and server_round != rounds:
@@ -60,6 +58,6 @@ def main(grid: Grid, context: Context) -> None:
         num_rounds=rounds,
         timeout=float(config["round-timeout"]),
         train_config=ConfigRecord({"side": held.side}),
-        evaluate_fn=BestModel(folder / f"{config['strategy']}-best.npz", evaluate),
+        evaluate_fn=BestModel(folder / f"{name}-best.npz", evaluate),
     )
-    report.publish(result, dict(config), folder)
+    report.publish(result, {**config, "strategy": name}, folder)
