@@ -238,8 +238,8 @@ def _numbers(ledger: Ledger, report: Report) -> None:
     report.table(
         "numbers",
         "Releases, and beside them at no charge: stored reports sent again, messages acknowledged, "
-        "apps that failed or were too late after a charge (the client's log has the causes), and "
-        "raw replies that left unprotected (NOT_ENCRYPT)",
+        "apps that failed or were too late after a charge (the client's log has the causes), raw "
+        "replies (NOT_ENCRYPT)",
         rows,
     )
 

@@ -98,14 +98,14 @@ def _messages(policy: Policy, report: Report) -> None:
     report.facts.update(
         not_encrypt=list(policy.not_encrypt), unlisted_messages=policy.unlisted_messages
     )
+    say = report.line if policy.is_simulation else report.warn
     for message in policy.not_encrypt:
-        report.warn(f"raw {message} replies leave without protection, where an app asks for them")
+        say(f"raw {message} replies leave without protection, where an app asks for NOT_ENCRYPT")
     if policy.unlisted_messages != "answer":
         report.line("Messages that are not listed are refused.")
         if not allowed:
             report.warn("nothing is allowed: each message is refused")
         return
-    say = report.line if policy.is_simulation else report.warn
     say("messages that are not listed may be answered by any mechanism at any cost")
 
 

@@ -198,6 +198,12 @@ class TrainConfig(HorizontalFile):
     fl_iteration_num: Annotated[int, interval("[1, inf)", int)] | None = None
 
     @model_validator(mode="after")
+    def _is_a_configuration(self) -> TrainConfig:
+        if not self.model_fields_set & {"encrypt", "unsupervised"}:
+            raise misfit("is missing", "encrypt")
+        return self
+
+    @model_validator(mode="after")
     def _rounds_agree(self) -> TrainConfig:
         planned = self.encrypt.planned_rounds()
         if None not in (planned, self.fl_iteration_num) and planned != self.fl_iteration_num:

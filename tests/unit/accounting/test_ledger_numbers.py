@@ -139,7 +139,8 @@ def test_counts_are_per_account_and_bounded(ledger: Ledger, path: Path) -> None:
         assert full.value.code == "ldp:refused:budget"
     assert ledger.count("ward-8", "again", 1) == 1
     with Ledger.open(path) as other:
-        assert other.counts("ward-7") == {"again": 1, "acknowledged": 1, "failed": 2}
+        expected = {"again": 1, "acknowledged": 1, "failed": 2, "unprotected": 0}
+        assert other.counts("ward-7") == expected
         other.charge(charge(0), AMPLE)
         other.charge(charge(0, run_id=1, data_id="ward-7#cut/1"), AMPLE)
         assert other.data_ids() == ["ward-7", "ward-7#cut/1"]

@@ -40,13 +40,27 @@ def test_show_states_what_was_answered_and_failed(file: Path) -> None:
         ledger.count("ward-8", "acknowledged")
     found = flower_ldp("ledger", "show", file, "--json").json
     assert found["numbers"] == [
-        {"data_id": "ward-7", "releases": 5, "again": 0, "acknowledged": 0, "failed": 3},
-        {"data_id": "ward-8", "releases": 0, "again": 0, "acknowledged": 1, "failed": 0},
+        {
+            "data_id": "ward-7",
+            "releases": 5,
+            "again": 0,
+            "acknowledged": 0,
+            "failed": 3,
+            "unprotected": 0,
+        },
+        {
+            "data_id": "ward-8",
+            "releases": 0,
+            "again": 0,
+            "acknowledged": 1,
+            "failed": 0,
+            "unprotected": 0,
+        },
     ]
     words = flower_ldp("ledger", "show", file).out
     assert "apps that failed or were too late after a charge" in words
-    assert re.search("ward-7 +5 +0 +0 +3\n", words)
-    assert re.search("ward-8 +0 +0 +1 +0\n", words)
+    assert re.search("ward-7 +5 +0 +0 +3 +0\n", words)
+    assert re.search("ward-8 +0 +0 +1 +0 +0\n", words)
 
 
 SIMULATED = """\

@@ -308,7 +308,7 @@ def test_config_check_refuses_a_bit_that_is_never_used(tmp_path: Path) -> None:
 
 def test_config_check_warns_of_no_protection(tmp_path: Path) -> None:
     off = config(tmp_path / "c", old="SIGNDS", new="NOT_ENCRYPT")
-    assert "asks for no protection" in flower_ldp("config", "check", off).err
+    assert "raw updates leave the clients" in flower_ldp("config", "check", off).err
 
 
 def test_an_invalid_config_ends_with_1_and_names_all_lines(tmp_path: Path) -> None:

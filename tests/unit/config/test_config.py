@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from flower_ldp.config import (
+    DPEncryptConfig,
     SignDSConfig,
     load_config,
 )
@@ -83,7 +84,7 @@ def test_mindspore_section_loads_unchanged(key: str) -> None:
 def test_defaults_are_the_published_ones() -> None:
     encrypt = parse_config(HEAD).encrypt
     assert encrypt.signds == parse_config(MINDSPORE).encrypt.signds
-    assert encrypt.dp_encrypt is None
+    assert encrypt.dp_encrypt == DPEncryptConfig(dp_eps=50.0, dp_delta=0.01, dp_norm_clip=1.0)
     assert encrypt.pw_encrypt is None
 
 

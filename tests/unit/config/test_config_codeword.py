@@ -25,7 +25,7 @@ encrypt:
 
 def test_the_sample_is_what_it_says() -> None:
     encrypt = load_config(SAMPLE).encrypt
-    section = encrypt.training()
+    section = encrypt.protection()
     assert section is not None
     assert section is encrypt.codeword
     assert section.mechanism() == Codeword(8.0, 0, 64)
@@ -44,7 +44,7 @@ def test_defaults_are_those_of_the_mechanism() -> None:
 def test_beside_another_type_it_is_read_and_not_used() -> None:
     encrypt = parse_config(TEXT.replace("CODEWORD", "SIGNDS")).encrypt
     assert encrypt.codeword is not None
-    assert encrypt.training() is encrypt.signds
+    assert encrypt.protection() is encrypt.signds
 
 
 @pytest.mark.parametrize(

@@ -85,20 +85,18 @@ SHAPES = [
     ("12\n", 1, "the file must be a section of fields, got 12"),
     ("{}\n", 1, "encrypt is missing"),
     ("encrypt: {encrypt_train_type: CODEWORD}", 1, "encrypt.codeword is missing"),
-    ("encrypt: {encrypt_train_type: DP_ENCRYPT}", 1, "encrypt.dp_encrypt is missing"),
+    ("fl_name: lenet", 1, "encrypt is missing"),
     ("\n\nencrypt:\n", 3, "encrypt must be a section of fields, got nothing"),
     ("encrypt: [SIGNDS]\n", 1, "encrypt must be a section of fields, got [SIGNDS]"),
-    ("\nencrypt:\n  signds: {}\n", 2, "encrypt.encrypt_train_type is missing"),
     (HEAD + "  signds:\n", 3, "encrypt.signds must be a section of fields, got nothing"),
     (HEAD + "  dp_encrypt: 3\n", 3, "encrypt.dp_encrypt must be a section of fields, got 3"),
     (signds_text("sign_q: 1"), 4, "encrypt.signds.sign_q is not a known field"),
     (HEAD + "  compression: {}\n", 3, "encrypt.compression is not a known field"),
-    (HEAD + "fl_name: lenet\n", 3, "fl_name is not a known field"),
     (
-        "encrypt:\n\n  encrypt_type: PW_ENCRYPT\n",
+        "encrypt:\n\n  encrypt_type: SIGN_DS\n",
         3,
         "encrypt.encrypt_type must be 'SIGNDS', 'CODEWORD', 'DP_ENCRYPT' or 'NOT_ENCRYPT', "
-        "got PW_ENCRYPT",
+        "got SIGN_DS",
     ),
     (
         signds_text("sign_scaling: none"),

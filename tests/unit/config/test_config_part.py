@@ -42,7 +42,7 @@ PARTS = [
 def test_a_part_is_what_a_strategy_takes(
     kind: str, part: str, trainable: tuple[str, ...] | None, subspace: Subspace | None
 ) -> None:
-    section = parse_config(text(kind, part)).encrypt.training()
+    section = parse_config(text(kind, part)).encrypt.protection()
     assert section is not None
     assert (section.trainable, section.public_subspace()) == (trainable, subspace)
 

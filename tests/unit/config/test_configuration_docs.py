@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Iterator
 from functools import cache
-from inspect import isabstract
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -23,6 +23,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, PydanticUndefined
 
 import flower_ldp.config
+from flower_ldp.config import TrainConfig, VerticalConfig
 from flower_ldp.yaml_source import Section
 
 PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
@@ -36,15 +37,14 @@ def models() -> list[type[Section]]:
     """Return the sections that the configuration reads."""
     for module in pkgutil.walk_packages(flower_ldp.config.__path__, "flower_ldp.config."):
         importlib.import_module(module.name)
-    return sorted(
-        (
-            kind
-            for direct in Section.__subclasses__()
-            if direct.__module__.startswith("flower_ldp.config")
-            for kind in (direct.__subclasses__() if isabstract(direct) else [direct])
-        ),
-        key=lambda kind: kind.__name__,
-    )
+    found = [kind for kind in leaves(Section) if kind.__module__.startswith("flower_ldp.config")]
+    return sorted(found, key=lambda kind: kind.__name__)
+
+
+def leaves(kind: type[Section]) -> Iterator[type[Section]]:
+    """Yield the subclasses that have none themselves."""
+    for direct in kind.__subclasses__():
+        yield from leaves(direct) if direct.__subclasses__() else [direct]
 
 
 def parts(annotation: Any) -> Iterator[Any]:
@@ -62,10 +62,15 @@ def sections_in(field: FieldInfo) -> list[type[Section]]:
     ]
 
 
+def used(model: type[Section]) -> list[tuple[str, FieldInfo]]:
+    """Return the fields that mean something here; the description of others says where."""
+    return [item for item in model.model_fields.items() if item[1].description is None]
+
+
 def placed(model: type[Section], way: str) -> Iterator[tuple[str, type[Section]]]:
     """Yield a section and those within it, each with the heading that its table stands under."""
     yield way, model
-    for name, field in model.model_fields.items():
+    for name, field in used(model):
         inner = sections_in(field)
         key = ".NAME" if any(part is str for part in parts(field.annotation)) else ""
         for kind in inner:
@@ -88,7 +93,7 @@ def expected() -> dict[str, dict[str, tuple[str, str]]]:
         if root not in held:
             for way, model in placed(root, ""):
                 table = tables.setdefault(way or FILES, {})
-                for name, field in model.model_fields.items():
+                for name, field in used(model):
                     if name != "kind":
                         table[kind_of(model) + named(name, field)] = cells(field)
     return {way: merged(table) for way, table in tables.items()}
@@ -186,8 +191,29 @@ def test_the_page_has_every_field_and_no_other(heading: str) -> None:
     assert shown()[heading] == expected()[heading]
 
 
+def unused(model: type[Section], way: str = "") -> Iterator[tuple[str, str]]:
+    """Yield MindSpore Federated's fields that are not used, with where Flower has them."""
+    for name, field in model.model_fields.items():
+        if field.description is not None:
+            yield f"{way}{name}", field.description
+        for inner in sections_in(field) if field.description is None else []:
+            yield from unused(inner, f"{way}{name}.")
+
+
+@pytest.mark.parametrize("model", [TrainConfig, VerticalConfig])
+def test_the_page_says_where_flower_has_what_is_not_used(model: type[Section]) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    (table,) = re.findall(r"(?ms)^### Fields that are not used$(.*?)^#", page)
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line[:3] == "| `"]
+    said = {name.strip("`"): where for names, where in rows for name in names.split(", ")}
+    for name, where in unused(model):
+        assert said[name] == where
+
+
 def test_every_field_is_explained() -> None:
-    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:3] == "| `"]
+    page = PAGE.read_text(encoding="utf-8").partition("### Fields that are not used")
+    rest = page[0] + page[2].partition("\n## ")[2]
+    rows = [line for line in rest.splitlines() if line[:3] == "| `"]
     assert [row for row in rows if not row.rstrip("| ").count(" | ") >= 3] == []
 
 

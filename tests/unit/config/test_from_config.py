@@ -10,7 +10,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
-from flower_ldp.clients import LdpMod
+from flower_ldp.clients import LdpMod, UnprotectedMod
 from flower_ldp.config import from_config
 from flower_ldp.errors import ConfigError, WireError
 from flower_ldp.mechanisms import Codeword, Gaussian, Laplace, SignDS, Subspace
@@ -110,7 +110,7 @@ def test_evaluation_wraps_training_and_shares_its_pool(file: Path) -> None:
 
 
 def test_classes_without_evaluation_are_refused(file: Path) -> None:
-    with pytest.raises(TypeError, match="NOT_ENCRYPT, got classes=10"):
+    with pytest.raises(TypeError, match="None, got classes=10"):
         from_config(written(file, "SIGNDS")).strategy(classes=10)
 
 
@@ -121,10 +121,29 @@ def test_each_strategy_has_fresh_state(file: Path) -> None:
     assert first.server_optimizer is not second.server_optimizer  # type: ignore[attr-defined]
 
 
-def test_no_protection_is_fedavg_without_a_gate(file: Path) -> None:
-    run = from_config(written(file, "NOT_ENCRYPT"))
-    assert type(run.strategy(fraction_train=0.5)) is FedAvg
-    assert run.client_mods() == []
+def test_no_protection_is_fedavg_and_says_so_in_capitals(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = from_config(written(file, "not_encrypt"))
+    strategy = run.strategy(fraction_train=0.5)
+    assert type(strategy) is FedAvg
+    assert strategy.fraction_evaluate == 0.0
+    assert "RAW UPDATES LEAVE THE CLIENTS" in caplog.text
+    (mod,) = run.client_mods()
+    assert isinstance(mod, UnprotectedMod)
+    assert mod.message_types == ("train",)
+
+
+def test_evaluation_without_protection_is_flowers(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = from_config(written(file, "SIGNDS", "privacy_eval_type: not_encrypt"))
+    strategy: Any = run.strategy()
+    assert strategy.fraction_evaluate == 1.0
+    assert "RAW EVALUATION REPLIES LEAVE THE CLIENTS" in caplog.text
+    (mod,) = run.client_mods()
+    assert isinstance(mod, UnprotectedMod)
+    assert mod.message_types == ("evaluate",)
 
 
 @pytest.mark.parametrize("name", ["signds", "codeword", "dp_encrypt", "laplace_eval"])
@@ -177,10 +196,34 @@ def test_what_options_say_holds_for_evaluation_too(file: Path) -> None:
 
 
 def test_a_file_that_protects_evaluation_alone_asks_for_no_training(file: Path) -> None:
-    run = from_config(written(file, "NOT_ENCRYPT", *LAPLACE))
+    run = from_config(written(file, "null", *LAPLACE))
     strategy: Any = run.strategy(classes=4, answers_per_client=1)
     assert strategy.strategy.fraction_train == 0.0
     assert strategy._pool is not None
+    (gate,) = run.client_mods()
+    assert isinstance(gate, LdpMod)
+
+
+def test_evaluation_can_be_protected_where_training_is_not(file: Path) -> None:
+    run = from_config(written(file, "NOT_ENCRYPT", *LAPLACE))
+    strategy: Any = run.strategy(classes=4, fraction_train=0.5)
+    assert strategy.strategy.fraction_train == 0.5
+    (mod,) = run.client_mods()
+    assert isinstance(mod, UnprotectedMod)
+    assert mod.message_types == ("train",)
+
+
+@pytest.mark.parametrize("build", ["training", "strategy"])
+def test_a_training_without_a_type_is_an_error(build: str, file: Path) -> None:
+    file.write_text("encrypt: {signds: {sign_eps: 8.0}}\n")
+    with pytest.raises(ConfigError, match="NOT_ENCRYPT, sends raw updates, so it must be written"):
+        getattr(from_config(file), build)()
+
+
+def test_the_published_defaults_of_the_gaussian_mechanism_need_no_section(file: Path) -> None:
+    file.write_text("encrypt: {encrypt_train_type: dp_encrypt}\n")
+    strategy: Any = from_config(file).strategy()
+    assert strategy.mechanism == Gaussian(50.0, 0.01, 1.0)
 
 
 def test_an_optimizer_that_is_not_used_plans_no_rounds(file: Path) -> None:
