@@ -30,7 +30,10 @@ def test_a_partys_epsilons_add_up_over_the_files_passes(party: Path) -> None:
     words = flower_ldp("explain", "mindspore", party, "--rounds", 3).out
     assert "width x 7.5 in 3 passes" in words
     assert "at most 2 a draw" in words
-    assert "--rounds: must be an integer" in flower_ldp("explain", "mindspore", party, "--rounds", 0).err
+    assert (
+        "--rounds: must be an integer"
+        in flower_ldp("explain", "mindspore", party, "--rounds", 0).err
+    )
 
 
 def test_rounds_are_the_files_where_none_are_given(tmp_path: Path) -> None:
