@@ -68,16 +68,25 @@ def test_the_example_runs_from_its_command_in_flowers_engine(tmp_path: Path) -> 
     assert spent(output) == [history[3]["epsilon-total"]] * 6
 
 
-def test_the_example_leaves_table_history_and_plot_of_dp_encrypt_too(tmp_path: Path) -> None:
+def test_the_word_in_the_examples_file_decides_on_both_sides(tmp_path: Path) -> None:
     output = tmp_path / "outputs"
-    arguments = ["--clients", 6, "--rounds", 3, "--output", output, "--dp-encrypt"]
-    done = script(EXAMPLE / "run.py", *arguments, "--no-baseline", "--workers", 1)
+    arguments = ["--clients", 6, "--rounds", 3, "--output", output, "--dp-encrypt", "--codeword"]
+    done = script(EXAMPLE / "run.py", *arguments, "--workers", 1)
     assert done.code == 0, done.output
+    raw, codeword = (
+        json.loads((output / f"{name}-history.json").read_text())["rounds"][3]
+        for name in ("fedavg", "codeword")
+    )
+    assert (raw["bytes-up"], codeword["epsilon-total"]) == (14_632, 90.0)
+    assert "epsilon-total" not in raw
+    with Ledger.open(output / "simulation-ledger.sqlite", read_only=True) as ledger:
+        assert {one["unprotected"] for one in ledger.counted().values()} == {3}
     history = trained(done.output, output)
     noised = json.loads((output / "dp-encrypt-history.json").read_text())["rounds"]
     assert (noised[3]["epsilon-total"], noised[3]["bytes-up"]) == (150.0, 3_659)
     assert noised[3]["delta-total"] == pytest.approx(0.03)
-    assert spent(output) == [history[3]["epsilon-total"] + noised[3]["epsilon-total"]] * 6
+    total = history[3]["epsilon-total"] + noised[3]["epsilon-total"]
+    assert spent(output) == [total + codeword["epsilon-total"]] * 6
 
 
 def trained(printed: str, output: Path) -> list[dict[str, Any]]:
