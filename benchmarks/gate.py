@@ -131,16 +131,11 @@ def train_message(
 def in_process(options: argparse.Namespace, data: str) -> dict[str, Any]:
     """Time the client's handler with and without the gate, in alternation."""
     sys.path.insert(0, str(EXAMPLE))
-    from signds_example import (
-        client_app,
-        model,
-        unprotected_client_app,
-    )
+    from signds_example import client_app, model, training
 
-    apps: dict[str, ClientApp] = {
-        "with_gate": client_app.app,
-        "without_gate": unprotected_client_app.app,
-    }
+    plain = ClientApp()
+    plain.train()(training.train)
+    apps: dict[str, ClientApp] = {"with_gate": client_app.app, "without_gate": plain}
     config = app_config() | run_config(options, data)
     context = Context(
         run_id=1,

@@ -23,7 +23,16 @@ Config: TypeAlias = dict[str, bool | float | int | str]
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "signds"
 _PRIVATE = "signds_example.client_app:app"
-_UNPROTECTED = "signds_example.unprotected_client_app:app"
+_UNPROTECTED = "signds_example.plain_client:app"
+_PLAIN_CLIENT = '''"""Written by benchmarks/gate.py: the example's client without a mod."""
+
+from flwr.clientapp import ClientApp
+
+from signds_example import training
+
+app = ClientApp()
+app.train()(training.train)
+'''
 
 # The example's server, with a clock in place of the evaluation.
 _CLOCK_SERVER = '''"""Written by benchmarks/gate.py."""
@@ -73,7 +82,7 @@ def main(grid: Grid, context: Context) -> None:
 
 # Steps small enough that training does not diverge: clients refuse to report NaN.
 _SIGNDS = """encrypt:
-  encrypt_train_type: SIGNDS
+  encrypt_train_type: {kind}
   signds:
     sign_k: 0.2
     sign_eps: {epsilon}
@@ -113,16 +122,18 @@ def engine(
         "FLWR_LOCAL_CONTROL_API_PORT": str(_free_port()),
         "OMP_NUM_THREADS": "1",
     }
-    cases = {"with_gate": (_PRIVATE, "signds"), "without_gate": (_UNPROTECTED, "fedavg")}
-    copies = {name: _copy_app(folder / name, client) for name, (client, _) in cases.items()}
-    signds = folder / "signds.yaml"
-    signds.write_text(_SIGNDS.format(epsilon=float(epsilon)))
+    cases = {"with_gate": (_PRIVATE, "SIGNDS"), "without_gate": (_UNPROTECTED, "NOT_ENCRYPT")}
+    copies = {
+        name: _copy_app(folder / name, client, _SIGNDS.format(kind=kind, epsilon=float(epsilon)))
+        for name, (client, kind) in cases.items()
+    }
     rounds: dict[str, list[float]] = {name: [] for name in cases}
     try:
         for run in range(runs):
             for name in list(cases)[:: 1 if run % 2 else -1]:
                 output = folder / f"{name}-{run}.json"
-                config = {**settings, "signds-config": str(signds), "strategy": cases[name][1]} | {
+                config = {
+                    **settings,
                     "num-server-rounds": num_rounds,
                     "output-dir": str(output),
                 }
@@ -144,9 +155,11 @@ def engine(
     }
 
 
-def _copy_app(target: Path, client: str) -> Path:
+def _copy_app(target: Path, client: str, signds: str) -> Path:
     shutil.copytree(EXAMPLE, target, ignore=shutil.ignore_patterns("outputs", "__pycache__"))
     (target / "signds_example" / "clock_server.py").write_text(_CLOCK_SERVER)
+    (target / "signds_example" / "plain_client.py").write_text(_PLAIN_CLIENT)
+    (target / "signds_example" / "signds.yaml").write_text(signds)
     project = target / "pyproject.toml"
     text = project.read_text()
     for old, new in (
