@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flower_ldp.app_digests import bundle_of, digest_of, this_environment
 from tests.bundles import FILES, app_folder, packed
-from tests.cli import flower_ldp
+from tests.cli import facts, flower_ldp
 
 
 def test_the_digest_of_a_folder_is_that_of_the_bundle_that_flower_sends(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_the_digest_of_a_folder_is_that_of_the_bundle_that_flower_sends(tmp_path
         done = flower_ldp("app", "digest", path)
         assert done.code == 0
         assert done.out.splitlines()[0] == digest_of(sent) == digest_of(bundle_of(folder))
-    found = flower_ldp("app", "digest", folder, "--json").json
+    found = facts("app", "digest", folder)
     assert found["digest"] == digest_of(sent)
     assert set(found["files"]) == set(FILES)
 
@@ -52,4 +52,4 @@ def test_what_is_no_app_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_environments_digest_is_the_one_that_the_node_compares() -> None:
-    assert flower_ldp("app", "environment", "--json").json["digest"] == this_environment().digest
+    assert facts("app", "environment")["digest"] == this_environment().digest

@@ -11,14 +11,14 @@ from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.mechanisms import Gaussian, KaryResponse, SubsetSelection
 from flower_ldp.policy import load_policy
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
-from tests.cli import flower_ldp
+from tests.cli import facts, flower_ldp
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 CLIENT = {"unit": "client", "relation": "replace-one client"}
 
 
 def test_evaluation() -> None:
-    found = flower_ldp("config", "check", CONFIGS / "laplace_eval.yaml", "--json").json
+    found = facts("config", "check", CONFIGS / "laplace_eval.yaml")
     assert (found["kind"], found["mechanism"]) == ("encrypt", None)
     evaluation = found["evaluation"]
     assert evaluation["row"] == {"epsilon": 8.0, "published_epsilon": 4.0}
@@ -43,7 +43,7 @@ def test_the_published_evaluation_is_warned_of(tmp_path: Path) -> None:
 
 
 def test_dp_encrypt() -> None:
-    found = flower_ldp("config", "check", CONFIGS / "dp_encrypt.yaml", "--json").json
+    found = facts("config", "check", CONFIGS / "dp_encrypt.yaml")
     assert (found["kind"], found["mechanism"]) == ("encrypt", "gaussian")
     assert found["epsilon"] == {**CLIENT, "round": 50.0, "delta": 0.01}
     assert found["noise"]["deviation"] == Gaussian(50.0, 0.01).deviation
@@ -51,7 +51,7 @@ def test_dp_encrypt() -> None:
 
 
 def test_dpsgd() -> None:
-    found = flower_ldp("config", "check", CONFIGS / "dpsgd.yaml", "--json").json
+    found = facts("config", "check", CONFIGS / "dpsgd.yaml")
     assert (found["kind"], found["mechanism"]) == ("dpsgd", "dpsgd")
     assert (found["epsilon"]["unit"], found["epsilon"]["relation"]) == (
         "example",
@@ -65,7 +65,7 @@ def test_dpsgd() -> None:
 
 
 def test_label_dp() -> None:
-    found = flower_ldp("config", "check", CONFIGS / "label_dp.yaml", "--json").json
+    found = facts("config", "check", CONFIGS / "label_dp.yaml")
     assert (found["kind"], found["mechanism"]) == ("label_dp", "lp_2st")
     assert (found["epsilon"]["unit"], found["epsilon"]["once"]) == ("label", 1.0)
     keep = KaryResponse(1.0, 10).keep_probability
@@ -90,14 +90,14 @@ def test_updates() -> None:
 def test_sets_of_labels(tmp_path: Path) -> None:
     file = tmp_path / "sets.yaml"
     file.write_text("label_dp: {eps: 1.0, categories: 10, response: subset_selection}")
-    found = flower_ldp("config", "check", file, "--json").json
+    found = facts("config", "check", file)
     keep = SubsetSelection(1.0, 10).keep_probability
     assert found["response"] == {"keep_probability": keep}
     assert "a set holds the label" in flower_ldp("config", "check", file).out
 
 
 def test_embedding_dp() -> None:
-    found = flower_ldp("config", "check", CONFIGS / "embedding_dp.yaml", "--json").json
+    found = facts("config", "check", CONFIGS / "embedding_dp.yaml")
     assert (found["kind"], found["mechanism"]) == ("embedding_dp", "embedding_dp")
     assert found["epsilon"]["unit"] == "example"
     assert (found["epsilon"]["release"], found["epsilon"]["training"]) == (320.0, 3200.0)
@@ -122,7 +122,7 @@ def test_embeddings_cost_what_their_mechanism_says(
 ) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(f"embedding_dp: {section}\n")
-    found = flower_ldp("config", "check", path, "--json").json
+    found = facts("config", "check", path)
     assert (found["epsilon"]["release"], found["epsilon"]["training"]) == (release, training)
     assert any("policies refuse" in text for text in found["warnings"]) == (release == 0)
 
@@ -183,6 +183,6 @@ def test_the_health_bit_is_part_of_what_a_round_costs(
     text = (CONFIGS / name).read_text(encoding="utf-8")
     path = tmp_path / name
     path.write_text(text.replace("\nencrypt:\n", "\nencrypt:\n  health_eps: 0.5\n", 1))
-    found = flower_ldp("config", "check", path, "--json").json
+    found = facts("config", "check", path)
     assert (found["evaluation"] if section else found)["epsilon"]["round"] == plain + 0.5
     assert "health 0.5" in flower_ldp("config", "check", path).out

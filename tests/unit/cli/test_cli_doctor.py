@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 import flower_ldp as package
 from flower_ldp.cli import doctor
-from tests.cli import flower_ldp
+from tests.cli import facts, flower_ldp
 
 ROOT = Path(__file__).parents[3]
 #: Where the package is: an installed one is not beside the tests.
@@ -63,7 +63,7 @@ def test_this_environment_is_in_order() -> None:
         assert words in done.out
     assert "Policy: none is named" in done.out
     assert re.search("random bytes without waiting +yes", done.out)
-    found = flower_ldp("doctor", "--json").json
+    found = facts("doctor")
     assert (found["version"], found["policy"], found["entropy"]) == (
         package.__version__,
         None,
@@ -101,7 +101,7 @@ def test_what_is_too_old_or_missing_is_named_with_its_remedy(
     monkeypatch.setattr(
         doctor.metadata, "requires", lambda _: ["flwr<2,>=1.32", "numpy>=1.26", "typer"]
     )
-    assert flower_ldp("doctor", "--json").json["problems"] == [
+    assert facts("doctor")["problems"] == [
         "flwr 1.31.9 is not >=1.32,<2: pip install 'flwr>=1.32,<2'",
         "numpy is missing: pip install 'numpy>=1.26'",
     ]

@@ -141,11 +141,6 @@ def test_it_does_not_write_over_the_ledger_or_a_device(file: Path) -> None:
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
-def test_json_wants_a_file(file: Path) -> None:
-    done = flower_ldp("ledger", "export", file, "--json")
-    assert (done.code, done.out) == (2, "")
-
-
 def test_a_folder_that_is_not_there(file: Path) -> None:
     target = file.with_name("no") / "out"
     done = flower_ldp("ledger", "export", file, "--output", target)

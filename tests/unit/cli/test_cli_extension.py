@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flower_ldp.accounting.ledger import Ledger
-from tests.cli import flower_ldp
+from tests.cli import facts, flower_ldp
 from tests.extension_world import Installed, policy_text
 from tests.fixtures import parse_policy
 
@@ -18,7 +18,7 @@ def test_the_lines_that_are_printed_allow_what_is_installed(tmp_path: Path) -> N
     policy = parse_policy(policy_text(installed.digest).partition("extensions:")[0] + rest)
     (entry,) = policy.extensions.values()
     assert (entry.distribution, entry.version, entry.digest) == ("one-bit", "0.1.0", first)
-    found = flower_ldp("extension", "digest", "one-bit", "--site", tmp_path, "--json").json
+    found = facts("extension", "digest", "one-bit", "--site", tmp_path)
     assert (found["digest"], found["extensions"]) == (first, ["one_bit"])
 
 
@@ -27,7 +27,7 @@ def test_the_check_of_a_policy_says_whose_claim_it_is(tmp_path: Path) -> None:
     path.write_text(policy_text("sha256:" + "0f" * 32))
     path.chmod(0o600)
     Ledger.open(tmp_path / "spent.sqlite", create=True).close()
-    warnings = flower_ldp("policy", "check", path, "--json").json["warnings"]
+    warnings = facts("policy", "check", path)["warnings"]
     assert any("one_bit is an extension" in one and "author's" in one for one in warnings)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
@@ -19,10 +19,12 @@ from flower_ldp.errors import BudgetExhausted
 from flower_ldp.mechanisms import MagRR, RandomSource, Selection, SignDS
 from flower_ldp.mechanisms.signds_round import encode_report
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
-from tests.cli import flower_ldp
+from tests.cli import facts, flower_ldp
 
 RUN = ("--rounds", 80, "--clients", 100)
 ISSUE = ("plan", "--params", 61706, "--epsilon", 8, "--k", 0.2, *RUN)
+#: A model of LeNet's size, without a price.
+LENET = ("plan", "--params", 5994)
 
 
 @pytest.mark.parametrize(
@@ -37,17 +39,17 @@ ISSUE = ("plan", "--params", 61706, "--epsilon", 8, "--k", 0.2, *RUN)
 def test_sizes_are_those_of_the_reference_table(
     params: int, k: float, epsilon: float, h: int, v_th: int, expected: float
 ) -> None:
-    done = flower_ldp("plan", "--params", params, "--epsilon", epsilon, "--k", k, "--json")
-    found = done.json["selection"]
+    ask = ("plan", "--params", params, "--epsilon", epsilon, "--k", k)
+    found = facts(*ask)["selection"]
     assert (found["h"], found["v_th"]) == (h, v_th)
     assert found["expected_inside"] == pytest.approx(expected, abs=5e-7)
-    words = flower_ldp("plan", "--params", params, "--epsilon", epsilon, "--k", k).out
+    words = flower_ldp(*ask).out
     assert f"{h} of {params:,}" in words
     assert f"{expected:.6f}" in words
 
 
 def test_without_k_the_sizes_are_those_of_the_mechanism_without_k() -> None:
-    found = flower_ldp("plan", "--params", 61706, "--epsilon", 8, "--json").json["selection"]
+    found = facts("plan", "--params", 61706, "--epsilon", 8)["selection"]
     plan = SignDS(8.0).plan(61_706)
     assert (found["h"], found["top_size"]) == (plan.dim_out, plan.top_size)
     assert found["worth"] == plan.worth
@@ -55,21 +57,21 @@ def test_without_k_the_sizes_are_those_of_the_mechanism_without_k() -> None:
 
 @pytest.mark.parametrize("bit", [(), ("--magnitude-epsilon", 1)])
 def test_bytes_are_those_of_a_report(bit: tuple[object, ...]) -> None:
-    found = flower_ldp(*ISSUE, *bit, "--json").json
+    found = facts(*ISSUE, *bit)["bytes_up"]
     update = np.random.default_rng(1).standard_normal(61706)
     drawn = SignDS(8.0, 0.2).randomize(update, RandomSource.seeded(1))
     report = encode_report(drawn.indices, drawn.sign, 1 if bit else None, dimension=61706)
-    assert found["bytes_up"]["per_round"] == len(report)
-    assert found["bytes_up"]["total"] == 80 * len(report)
-    assert found["bytes_up"]["dense_float32_per_round"] == update.astype(np.float32).nbytes
+    assert found["per_round"] == len(report)
+    assert found["total"] == 80 * len(report)
+    assert found["dense_float32_per_round"] == update.astype(np.float32).nbytes
 
 
 @pytest.mark.parametrize(("epsilon", "rounds", "magnitude"), [(1, 80, None), (0.1, 100, 0.25)])
 def test_totals(epsilon: float, rounds: int, magnitude: float | None) -> None:
     pytest.importorskip("dp_accounting")
     bit = () if magnitude is None else ("--magnitude-epsilon", magnitude)
-    ask = ("plan", "--params", 5994, "--epsilon", epsilon, "--rounds", rounds, *bit)
-    found = flower_ldp(*ask, "--json", "--delta", 1e-6).json
+    ask = (*LENET, "--epsilon", epsilon, "--rounds", rounds, *bit)
+    found = facts(*ask, "--delta", 1e-6)
     events = [PrivacyEvent("signds", epsilon, count=rounds)]
     if magnitude is not None:
         events.append(PrivacyEvent("magrr", magnitude, count=rounds))
@@ -92,7 +94,7 @@ def test_totals(epsilon: float, rounds: int, magnitude: float | None) -> None:
 
 
 def test_where_the_pure_sum_is_smaller_it_is_the_bound() -> None:
-    found = flower_ldp("plan", "--params", 5994, "--epsilon", 40, "--json").json["epsilon"]
+    found = facts(*LENET, "--epsilon", 40)["epsilon"]
     assert (found["total_smaller"], found["total_smaller_delta"]) == (40.0, 0.0)
 
 
@@ -113,9 +115,8 @@ def exact_ratio(mechanism: SignDS, dimension: int, reports: int) -> float:
 @pytest.mark.parametrize(("epsilon", "dim_out"), [(2.0, 2), (0.3, 3), (9.0, 1)])
 def test_signal_to_noise_is_that_of_the_law(epsilon: float, dim_out: int) -> None:
     ask = ("plan", "--params", 9, "--epsilon", epsilon, "--k", 0.25, "--dim-out", dim_out)
-    done = flower_ldp(*ask, "--clients", 7, "--rounds", 4, "--json")
     expected = exact_ratio(SignDS(epsilon, 0.25, dim_out=dim_out), 9, 7)
-    found = done.json["signal_to_noise"]
+    found = facts(*ask, "--clients", 7, "--rounds", 4)["signal_to_noise"]
     assert found["round"] == pytest.approx(expected, rel=1e-9)
     assert found["all_rounds"] == pytest.approx(2 * expected, rel=1e-9)
     enough = found["reports_for_one"]
@@ -123,46 +124,44 @@ def test_signal_to_noise_is_that_of_the_law(epsilon: float, dim_out: int) -> Non
 
 
 def test_an_update_of_one_entry_has_no_signal() -> None:
-    done = flower_ldp("plan", "--params", 1, "--epsilon", 1, "--clients", 5, "--json")
-    assert done.json["signal_to_noise"]["round"] == 0
-    assert done.json["signal_to_noise"]["reports_for_one"] is None
+    found = facts("plan", "--params", 1, "--epsilon", 1, "--clients", 5)["signal_to_noise"]
+    assert (found["round"], found["reports_for_one"]) == (0, None)
 
 
 def test_a_small_top_set_is_a_plain_warning() -> None:
     pytest.importorskip("dp_accounting")
-    done = flower_ldp("plan", "--params", 100, "--epsilon", 1, "--k", 0.2)
+    ask = ("plan", "--params", 100, "--epsilon", 1, "--k", 0.2)
+    done = flower_ldp(*ask)
     assert done.code == 0
     (line,) = done.err.splitlines()
     assert line.startswith("warning: k * d = 0.2 * 100 leaves K = 20 dimensions")
-    again = flower_ldp("plan", "--params", 100, "--epsilon", 1, "--k", 0.2, "--json").json
-    assert again["warnings"] == [line.removeprefix("warning: ")]
+    assert facts(*ask)["warnings"] == [line.removeprefix("warning: ")]
 
 
 def test_participation_sets_the_reports_and_not_the_cost() -> None:
-    few = flower_ldp(*ISSUE, "--participation", 0.255, "--json").json
+    few = facts(*ISSUE, "--participation", 0.255)
     assert few["signal_to_noise"]["reports_per_round"] == 25
     assert few["epsilon"]["total_pure"] == 640.0
 
 
-def test_shuffling_stands_apart_and_names_its_condition() -> None:
-    ask = ("plan", "--params", 5994, "--epsilon", 0.5, "--magnitude-epsilon", 0.5)
-    for clients, applies in ((100, False), (100_000, True)):
-        done = flower_ldp(*ask, "--clients", clients, "--delta", 1e-6, "--json")
-        bound = shuffled(1.0, clients=clients, delta=1e-6)
-        assert (bound is not None) == applies
-        found = done.json["shuffle"]
-        assert found["epsilon_round"] == (None if bound is None else bound.epsilon)
-        assert found["condition"].startswith("only if a shuffler outside the server's control")
-        assert done.json["epsilon"]["total_smaller"] > 0.9
-        needed = found["reports_needed"]
-        assert shuffled(1.0, clients=math.ceil(needed), delta=1e-6) is not None
-        assert shuffled(1.0, clients=math.floor(needed) - 1, delta=1e-6) is None
-        assert "Flower has none" in flower_ldp(*ask, "--clients", clients, "--delta", 1e-6).out
+@pytest.mark.parametrize(("clients", "applies"), [(100, False), (100_000, True)])
+def test_shuffling_stands_apart_and_names_its_condition(clients: int, applies: bool) -> None:
+    ask = (*LENET, "--epsilon", 0.5, "--magnitude-epsilon", 0.5, "--delta", 1e-6)
+    found = facts(*ask, "--clients", clients)
+    bound = shuffled(1.0, clients=clients, delta=1e-6)
+    assert (bound is not None) == applies
+    shuffle, needed = found["shuffle"], found["shuffle"]["reports_needed"]
+    assert shuffle["epsilon_round"] == (None if bound is None else bound.epsilon)
+    assert shuffle["condition"].startswith("only if a shuffler outside the server's control")
+    assert found["epsilon"]["total_smaller"] > 0.9
+    assert shuffled(1.0, clients=math.ceil(needed), delta=1e-6) is not None
+    assert shuffled(1.0, clients=math.floor(needed) - 1, delta=1e-6) is None
+    assert "Flower has none" in flower_ldp(*ask, "--clients", clients).out
 
 
 def test_a_third_of_eight_fits_three_times_and_not_four(tmp_path: Path) -> None:
-    ask = ("plan", "--total-epsilon", 8, "--rounds", 3, "--magnitude-epsilon", 0.5, "--json")
-    found = flower_ldp(*ask).json["affordable"]
+    ask = ("plan", "--total-epsilon", 8, "--rounds", 3, "--magnitude-epsilon", 0.5)
+    found = facts(*ask)["affordable"]
     assert found["epsilon_round"] == 2.666666666666
     assert found["epsilon_selection"] == found["epsilon_planned"] == 2.166666666666
     events = SignDS(found["epsilon_selection"], 0.2).events() + MagRR(0.5).events()
@@ -172,21 +171,16 @@ def test_a_third_of_eight_fits_three_times_and_not_four(tmp_path: Path) -> None:
             ledger.charge(Charge("d", 1, str(message), "train", b"x", events), life)
         with pytest.raises(BudgetExhausted):
             ledger.charge(Charge("d", 1, "more", "train", b"x", events), life)
-    assert "epsilon 2.666666666666 a round" in flower_ldp(*ask[:-1]).out
+    assert "epsilon 2.666666666666 a round" in flower_ldp(*ask).out
 
 
-@settings(
-    deadline=None,
-    derandomize=True,
-    max_examples=25,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@settings(max_examples=25)
 @given(total=st.floats(1e-6, 1e6), rounds=st.integers(1, 10_000), magnitude=st.floats(1e-9, 100.0))
 def test_what_a_round_may_cost_is_the_most_that_fits(
     total: float, rounds: int, magnitude: float
 ) -> None:
     ask = ("plan", "--total-epsilon", repr(total), "--rounds", rounds, "--delta", 0.5)
-    found = flower_ldp(*ask, "--magnitude-epsilon", repr(magnitude), "--json").json["affordable"]
+    found = facts(*ask, "--magnitude-epsilon", repr(magnitude))["affordable"]
     allowed = Amount.allowance(total).epsilon
     units = round(found["epsilon_round"] * EPSILON_UNITS)
     left = round(found["epsilon_selection"] * EPSILON_UNITS)
@@ -197,101 +191,64 @@ def test_what_a_round_may_cost_is_the_most_that_fits(
 
 
 def test_a_plan_goes_on_with_the_epsilon_that_fits() -> None:
-    ask = ("plan", "--params", 61706, "--k", 0.2, "--total-epsilon", 24, "--rounds", 3)
-    found = flower_ldp(*ask, "--json").json
+    found = facts("plan", "--params", 61706, "--k", 0.2, "--total-epsilon", 24, "--rounds", 3)
     assert found["epsilon"]["total_pure"] == 24.0
-    assert found["selection"] == flower_ldp(*ISSUE, "--json").json["selection"]
+    assert found["selection"] == facts(*ISSUE)["selection"]
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("words", "rounds"),
     [
-        (("--total-epsilon", 0), "1 rounds do not fit"),
-        (("--total-epsilon", 2, "--rounds", 2, "--magnitude-epsilon", 1), "2 rounds do not fit"),
-        (("--total-epsilon", 1, "--rounds", 3, "--health-epsilon", 0.5), "3 rounds do not fit"),
-        (("--total-epsilon", 7.9, "--epsilon", 1, "--rounds", 8), "8 rounds do not fit"),
-        (("--total-epsilon", 8, "--epsilon", 8 / 3, "--rounds", 3), "3 rounds do not fit"),
+        (("--total-epsilon", 0), 1),
+        (("--total-epsilon", 2, "--rounds", 2, "--magnitude-epsilon", 1), 2),
+        (("--total-epsilon", 1, "--rounds", 3, "--health-epsilon", 0.5), 3),
+        (("--total-epsilon", 7.9, "--epsilon", 1, "--rounds", 8), 8),
+        (("--total-epsilon", 8, "--epsilon", 8 / 3, "--rounds", 3), 3),
     ],
 )
-def test_what_does_not_fit_ends_with_1(words: tuple[object, ...], problem: str) -> None:
+def test_what_does_not_fit_ends_with_1(words: tuple[object, ...], rounds: int) -> None:
     pytest.importorskip("dp_accounting")
-    done = flower_ldp("plan", "--params", 5994, *words)
+    done = flower_ldp(*LENET, *words)
     assert done.code == 1
-    assert done.err.startswith(f"error: {problem}")
-    assert flower_ldp("plan", "--params", 5994, *words, "--json").json["problems"]
+    assert done.err.startswith(f"error: {rounds} rounds do not fit")
+    assert facts(*LENET, *words)["problems"]
 
 
 def test_both_bits_are_part_of_what_a_round_costs() -> None:
     bits = ("--magnitude-epsilon", 1, "--health-epsilon", 0.5)
-    plain = flower_ldp("plan", "--params", 5994, "--epsilon", 8, "--json").json
-    found = flower_ldp("plan", "--params", 5994, "--epsilon", 8, *bits, "--json").json
+    plain, found = (facts(*LENET, "--epsilon", 8, *asked) for asked in ((), bits))
     assert found["epsilon"]["round"] == 9.5
     assert found["bytes_up"]["per_round"] == plain["bytes_up"]["per_round"] + 1
-    ask = ("plan", "--total-epsilon", 8, "--rounds", 3, *bits, "--json")
-    assert flower_ldp(*ask).json["affordable"]["epsilon_selection"] == 1.166666666666
+    affordable = facts("plan", "--total-epsilon", 8, "--rounds", 3, *bits)["affordable"]
+    assert affordable["epsilon_selection"] == 1.166666666666
 
 
 def test_what_fits_ends_with_0() -> None:
-    ask = ("plan", "--params", 5994, "--epsilon", 0.1, "--rounds", 80, "--total-epsilon", 8)
-    assert flower_ldp(*ask, "--json").json["fit"] == {"rounds": 80, "fits": True}
+    found = facts(*LENET, "--epsilon", 0.1, "--rounds", 80, "--total-epsilon", 8)
+    assert (found["ok"], found["fit"]) == (True, {"rounds": 80, "fits": True})
 
 
 def test_more_than_a_selection_takes_is_said() -> None:
-    done = flower_ldp("plan", "--params", 5994, "--total-epsilon", 500, "--json")
-    assert "at most 100" in done.json["warnings"][0]
-    assert done.json["affordable"]["epsilon_planned"] == done.json["epsilon"]["round"] == 100.0
-
-
-@pytest.mark.parametrize(
-    ("words", "option"),
-    [
-        (("--params", 5994), "--epsilon"),
-        (("--epsilon", 1), "--params"),
-        (("--params", 0, "--epsilon", 1), "--params"),
-        (("--params", 2**32, "--epsilon", 1), "--params"),
-        (("--params", 5994, "--epsilon", 101), "--epsilon"),
-        (("--params", 5994, "--epsilon", "nan"), "--epsilon"),
-        (("--params", 5994, "--epsilon", 1, "--k", 0.3), "--k"),
-        (("--params", 5994, "--epsilon", 1, "--threshold-ratio", 2), "--threshold-ratio"),
-        (("--params", 5994, "--epsilon", 1, "--dim-out", 5000), "--dim-out"),
-        (("--params", 10, "--epsilon", 1, "--dim-out", 11), "--dim-out"),
-        (("--params", 5994, "--epsilon", 1, "--magnitude-epsilon", 0), "--magnitude-epsilon"),
-        (("--params", 5994, "--epsilon", 1, "--health-epsilon", 0.001), "--health-epsilon"),
-        (("--params", 5994, "--epsilon", 1, "--rounds", 0), "--rounds"),
-        (("--params", 5994, "--epsilon", 1, "--clients", 0), "--clients"),
-        (("--params", 5994, "--epsilon", 1, "--participation", 0), "--participation"),
-        (("--params", 5994, "--epsilon", 1, "--delta", 1), "--delta"),
-        (("--params", 5994, "--total-epsilon", "inf"), "--total-epsilon"),
-        (("--params", 5994, "--total-epsilon", -1), "--total-epsilon"),
-        (("--params", "many", "--epsilon", 1), "--params"),
-        (("--params", 5994, "--epsilon", 1, "--sigma", 1), "--sigma"),
-    ],
-)
-def test_wrong_usage_ends_with_2_and_names_the_option(
-    words: tuple[object, ...], option: str
-) -> None:
-    for as_json in ((), ("--json",)):
-        done = flower_ldp("plan", *words, *as_json)
-        assert (done.code, done.out) == (2, "")
-        assert option in done.err.splitlines()[-1]
+    found = facts(*LENET, "--total-epsilon", 500)
+    assert "at most 100" in found["warnings"][0]
+    assert found["affordable"]["epsilon_planned"] == found["epsilon"]["round"] == 100.0
 
 
 def test_a_delta_that_protects_nobody_is_said() -> None:
     pytest.importorskip("dp_accounting")
-    ask = ("plan", "--params", 5994, "--epsilon", 1, "--clients", 1000)
-    assert flower_ldp(*ask, "--delta", 1e-3, "--json").json["warnings"]
-    assert not flower_ldp(*ask, "--delta", 1e-6, "--json").json["warnings"]
+    ask = (*LENET, "--epsilon", 1, "--clients", 1000)
+    assert facts(*ask, "--delta", 1e-3)["warnings"]
+    assert not facts(*ask, "--delta", 1e-6)["warnings"]
 
 
 def test_without_dp_accounting_the_pure_sum_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
-    done = flower_ldp("plan", "--params", 5994, "--epsilon", 1, "--rounds", 80, "--json")
-    assert done.code == 0
-    assert "pip install 'flower-ldp[accounting]'" in done.json["warnings"][0]
-    assert done.json["epsilon"]["total_pld"] is None
-    assert done.json["epsilon"]["total_smaller"] == 80.0
+    found = facts(*LENET, "--epsilon", 1, "--rounds", 80)
+    assert found["ok"]
+    assert "pip install 'flower-ldp[accounting]'" in found["warnings"][0]
+    assert found["epsilon"]["total_pld"] is None
+    assert found["epsilon"]["total_smaller"] == 80.0
 
 
 def test_signds_may_be_named() -> None:
     assert flower_ldp("plan", "signds", *ISSUE[1:]) == flower_ldp(*ISSUE)
-    assert flower_ldp("plan", "poetry").code == 2

@@ -12,7 +12,7 @@ from flower_ldp import cli
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.mechanisms import SignDS
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
-from tests.cli import flower_ldp
+from tests.cli import facts, flower_ldp
 from tests.fixtures import parse_policy
 
 ROOT = Path(__file__).parents[3]
@@ -55,7 +55,7 @@ def test_a_sample_is_printed_as_it_is_and_passes_the_check(
 ) -> None:
     done = flower_ldp("policy", "sample", *words)
     assert parse_policy(done.out).mode == mode
-    found = flower_ldp("policy", "sample", *words, "--json").json
+    found = facts("policy", "sample", *words)
     assert found["text"] == done.out == (ROOT / "configs" / found["name"]).read_text()
     path = tmp_path / "policy.yaml"
     path.write_text(done.out)
@@ -63,11 +63,11 @@ def test_a_sample_is_printed_as_it_is_and_passes_the_check(
     if mode == "deployment":
         assert flower_ldp("policy", "check", path).code == 1
         Ledger.open(tmp_path / "privacy-ledger.sqlite", create=True).close()
-    assert flower_ldp("policy", "check", path, "--json").json["warnings"] == []
+    assert facts("policy", "check", path)["warnings"] == []
 
 
 def test_check_says_what_is_allowed(file: Path) -> None:
-    found = flower_ldp("policy", "check", file, "--json").json
+    found = facts("policy", "check", file)
     assert (found["data_id"], found["mode"], found["warnings"]) == ("ward-7", "deployment", [])
     assert [(r["message"], r["mechanism"], r["epsilon"], r["unit"]) for r in found["allowed"]] == [
         ("train", "signds", 0.8, "client"),
@@ -88,7 +88,7 @@ def test_check_says_what_is_allowed(file: Path) -> None:
 
 
 def test_check_says_what_stands_beside_budgets(file: Path) -> None:
-    found = flower_ldp("policy", "check", file, "--json").json
+    found = facts("policy", "check", file)
     assert (found["least_epsilon"], found["repeats"], found["anchor"]) == (0.001, 100_000, None)
     assert (found["releases"], found["answer_after"]) == ({"life": 10_000, "window": None}, {})
     words = flower_ldp("policy", "check", file).out
@@ -108,7 +108,7 @@ def test_check_says_what_stands_beside_budgets(file: Path) -> None:
         "warning: no train release per client is allowed: its largest cost 0.9 is below "
         "least_epsilon 1\n"
     )
-    found = flower_ldp("policy", "check", file, "--json").json
+    found = facts("policy", "check", file)
     assert found["releases"] == {"life": 9, "window": {"number": 2, "days": 1}}
     assert found["answer_after"] == {"train": 30.0}
 
@@ -118,7 +118,7 @@ def test_what_is_declared_post_processing_fits_the_finer_budget_for_ever(file: P
     for mechanism in ("signds: {epsilon: 0.8", "magrr: {epsilon: 0.1"):
         declared = declared.replace(mechanism, f"{mechanism}, post_processing: [example]")
     file.write_text(declared)
-    found = flower_ldp("policy", "check", file, "--json").json
+    found = facts("policy", "check", file)
     assert found["budgets"][3]["full_releases"] == {"evaluate": 3}
     assert [row["post_processing"] for row in found["allowed"]] == [["example"], ["example"], []]
 
@@ -144,7 +144,7 @@ def test_a_ledger_that_has_reached_its_limits_is_said_before_the_next_message(fi
     with Ledger.open(file.with_name("ledger.sqlite")) as ledger:
         for message in "abcd":
             ledger.charge(Charge("ward-7", 1, message, "train", b"x", (event,)), all_of_it)
-        assert flower_ldp("policy", "check", file, "--json").json["warnings"] == []
+        assert facts("policy", "check", file)["warnings"] == []
         ledger.charge(Charge("ward-7", 1, "e", "train", b"x", (event,)), all_of_it)
     for command in (["policy", "check", file], ["doctor", "--policy", file]):
         done = flower_ldp(*command, "--json")
@@ -214,7 +214,7 @@ def test_an_invalid_policy_ends_with_1(file: Path, old: str, new: str, problem: 
     assert (done.code, done.out) == (1, "")
     assert all(line.startswith(f"error: {file}") for line in done.err.splitlines())
     assert problem in done.err
-    assert problem in flower_ldp("policy", "check", file, "--json").json["problems"][0]
+    assert problem in facts("policy", "check", file)["problems"][0]
 
 
 def test_a_ledger_that_cannot_be_used_ends_with_1(file: Path) -> None:
@@ -268,7 +268,7 @@ def config(path: Path, *, add: str = "", old: str = "", new: str = "") -> Path:
 
 def test_config_check_says_what_a_round_costs(tmp_path: Path) -> None:
     path = config(tmp_path / "signds.yaml")
-    found = flower_ldp("config", "check", path, "--json").json
+    found = facts("config", "check", path)
     assert found["epsilon"]["round"] == pytest.approx(0.8)
     assert found["meaning"]["round"] == meaning(PrivacySpent(Unit.CLIENT, 0.8))
     assert (found["step"], found["server_optimizer"]) == ("learned", None)
@@ -281,7 +281,7 @@ def test_config_check_says_what_a_round_costs(tmp_path: Path) -> None:
 
 
 def test_config_check_of_the_sample_and_of_a_fixed_rate(tmp_path: Path) -> None:
-    sample = flower_ldp("config", "check", ROOT / "configs" / "signds.yaml", "--json").json
+    sample = facts("config", "check", ROOT / "configs" / "signds.yaml")
     assert (sample["epsilon"]["round"], sample["warnings"]) == (30.0, [])
     path = config(tmp_path / "c", old="    sign_mag_eps: 0.1\n", new="    sign_dim_out: 7\n")
     words = flower_ldp("config", "check", path).out
@@ -292,7 +292,7 @@ def test_config_check_of_the_sample_and_of_a_fixed_rate(tmp_path: Path) -> None:
 
 def test_config_check_says_that_the_sizes_are_chosen(tmp_path: Path) -> None:
     path = config(tmp_path / "c", old="    sign_k: 0.2\n", new="    sign_k:\n")
-    found = flower_ldp("config", "check", path, "--json").json["reports"]["2000"]
+    found = facts("config", "check", path)["reports"]["2000"]
     plan = SignDS(0.7).plan(2_000)
     assert (found["h"], found["top_size"]) == (plan.dim_out, plan.top_size)
 
@@ -317,4 +317,4 @@ def test_an_invalid_config_ends_with_1_and_names_all_lines(tmp_path: Path) -> No
     assert (done.code, done.out, len(done.err.splitlines())) == (1, "", 2)
     assert "line 5" in done.err
     assert "sign_gamma is not a known field" in done.err
-    assert flower_ldp("config", "check", path, "--json").json["problems"]
+    assert facts("config", "check", path)["problems"]

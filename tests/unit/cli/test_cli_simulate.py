@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli import flower_ldp
+from tests.cli import facts, flower_ldp
 
 PROJECT = """\
 [project]
@@ -145,10 +145,10 @@ def test_workers_are_other_processes(app: Path) -> None:
 
 def test_the_federation_is_that_of_flwr_run(app: Path) -> None:
     both = ("--federation-config", "num-supernodes=4 client-resources-num-cpus=1")
-    done = flower_ldp("simulate", app, *both, "--json").json
+    done = facts("simulate", app, *both)
     assert (done["nodes"], done["nodes_from"]) == (4, "--federation-config")
     assert "client-resources-num-cpus: about Flower's engine" in done["warnings"][0]
-    default = flower_ldp("simulate", app, "--json").json
+    default = facts("simulate", app)
     assert default["nodes"] == 2
     assert "--nodes says it" in default["warnings"][0]
 
@@ -175,11 +175,6 @@ def test_what_cannot_be_used_is_one_line(words: tuple[str, ...], complaint: str,
     assert done.out == ""
     assert complaint in next(line for line in done.err.splitlines() if "error: " in line)
     assert not (app.parent / "found.json").exists()
-
-
-@pytest.mark.parametrize("words", [("--nodes", 0), ("--contexts", "shelf"), ("--workers", 0)])
-def test_wrong_usage(words: tuple[object, ...], app: Path) -> None:
-    assert flower_ldp("simulate", app, *words).code == 2
 
 
 def test_a_folder_without_an_app_is_named(app: Path) -> None:
