@@ -31,6 +31,8 @@ from flower_ldp.policy import Policy, files
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY, UpdateProposal
 
+ROOT = Path(__file__).parents[1]
+CONFIGS = ROOT / "configs"
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -168,10 +170,23 @@ budgets: {{{budgets or f"client: {{life: {{epsilon: {life}}}}}"}}}
 """
 
 
+def private_file(path: Path, text: str) -> Path:
+    """Write a file that nobody but its owner can change, and return its path."""
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o600)
+    return path
+
+
+def new_ledger(path: Path) -> Path:
+    """Make an empty ledger and return its path."""
+    Ledger.open(path, create=True).close()
+    return path
+
+
 def make_site(folder: Path, policy: str) -> Context:
     """Write a policy and an empty ledger, and return the context of their node."""
     (folder / "policy.yaml").write_text(policy)
-    Ledger.open(folder / "ledger.sqlite", create=True).close()
+    new_ledger(folder / "ledger.sqlite")
     return Context(3, 7, {"ldp-policy": str(folder / "policy.yaml")}, RecordDict(), {})
 
 

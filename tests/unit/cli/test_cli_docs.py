@@ -22,11 +22,11 @@ from flower_ldp.cli.output import EXIT_CODES
 from flower_ldp.policy import load_policy
 from flower_ldp.privacy import PrivacyEvent
 from tests.bundles import packed
-from tests.cli import flower_ldp
+from tests.cli import facts, flower_ldp
 from tests.extension_world import Installed
+from tests.fixtures import CONFIGS, ROOT
 from tests.unit.test_docs_form import WIDTH, is_row
 
-ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "cli.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 #: More outputs, in the same form.
@@ -47,7 +47,7 @@ def shown(text: str) -> list[tuple[str, str]]:
 def copy_configurations(folder: Path) -> None:
     """Put the configurations that the page checks where it pretends to be."""
     for name in ("signds", "laplace_eval", "label_dp", "embedding_dp", "dp_encrypt"):
-        (folder / f"{name}.yaml").write_bytes((ROOT / "configs" / f"{name}.yaml").read_bytes())
+        (folder / f"{name}.yaml").write_bytes((CONFIGS / f"{name}.yaml").read_bytes())
     (folder / "ward.csv").write_text(WARD)
 
 
@@ -71,17 +71,8 @@ def folded(text: str) -> str:
             lines.append(line)
         else:
             inset = " " * (column.end() if column else 4)
-            lines.append(
-                textwrap.fill(
-                    line,
-                    WIDTH,
-                    subsequent_indent=inset,
-                    break_long_words=False,
-                    break_on_hyphens=False,
-                    drop_whitespace=True,
-                )
-                + "\n"
-            )
+            plain = {"break_long_words": False, "break_on_hyphens": False}
+            lines.append(textwrap.fill(line, WIDTH, subsequent_indent=inset, **plain) + "\n")
     return "".join(lines)
 
 
@@ -146,44 +137,44 @@ def test_the_page_names_every_key_of_the_json(
     extension = Installed(tmp_path / "elsewhere").write()
     Path("client_policy.yaml").write_text(Path("policy.yaml").read_text())
     ledger = "privacy-ledger.sqlite"
-    found = [flower_ldp("ledger", "create", ledger, "--json")]
+    found = [facts("ledger", "create", ledger)]
     spend(tmp_path)
     fit = ("--params", 5994, "--epsilon", 1, "--total-epsilon", 9, "--clients", 9)
-    found += [
-        flower_ldp("plan", *fit, "--json"),
-        flower_ldp("plan", "--total-epsilon", 9, "--json"),
-        flower_ldp("plan", "--clients", 9, "--params", 99, "--total-epsilon", 4, "--json"),
-        flower_ldp("plan", "laplace", "--epsilon", 1, "--classes", 10, "--json"),
-        flower_ldp("plan", "labels", "--epsilon", 1, "--classes", 3, "--labels", 9, "--json"),
-        flower_ldp("plan", "gaussian", "--epsilon", 1, "--delta", 1e-6, "--params", 9, "--json"),
-        flower_ldp("plan", "dpsgd", *PLAN, "--json"),
-        flower_ldp("explain", "localdp", *LOCAL, "--json"),
-        flower_ldp("explain", "central", *CENTRAL, "--json"),
-        flower_ldp("explain", "mindspore", ROOT / "configs" / "laplace_eval.yaml", "--json"),
-        flower_ldp("explain", "mindspore", ROOT / "configs" / "dp_encrypt.yaml", "--json"),
-        flower_ldp("data", "check", "ward.csv", *GROUPS, "--json"),
-        flower_ldp("data", "check", "ward.csv", *GROUPS, "--policy", "policy.yaml", "--json"),
-        flower_ldp("ledger", "show", ledger, "--policy", "policy.yaml", "--delta", 0.1, "--json"),
-        flower_ldp("ledger", "verify", ledger, "--json"),
-        flower_ldp("ledger", "export", ledger, "--output", "out", "--json"),
-        flower_ldp("policy", "check", "policy.yaml", "--json"),
-        flower_ldp("policy", "sample", "--json"),
-        flower_ldp("app", "environment", "--json"),
-        flower_ldp("new", "my-app", "--json"),
-        flower_ldp("doctor", "--policy", "policy.yaml", "--json"),
-        flower_ldp("app", "compare", "one.fab", "one.fab", "--json"),
-        flower_ldp("extension", "digest", "one-bit", "--site", extension.site, "--json"),
-        flower_ldp("audit", "magrr", "--draws", 200, "--json"),
-        *(
-            flower_ldp("config", "check", ROOT / "configs" / f"{name}.yaml", "--json")
-            for name in ("signds", "laplace_eval", "dp_encrypt", "dpsgd", "label_dp")
-        ),
+    site, policy = ("--site", extension.site), ("--policy", "policy.yaml")
+    commands: list[tuple[object, ...]] = [
+        ("plan", *fit),
+        ("plan", "--total-epsilon", 9),
+        ("plan", "--clients", 9, "--params", 99, "--total-epsilon", 4),
+        ("plan", "laplace", "--epsilon", 1, "--classes", 10),
+        ("plan", "labels", "--epsilon", 1, "--classes", 3, "--labels", 9),
+        ("plan", "gaussian", "--epsilon", 1, "--delta", 1e-6, "--params", 9),
+        ("plan", "dpsgd", *PLAN),
+        ("explain", "localdp", *LOCAL),
+        ("explain", "central", *CENTRAL),
+        ("explain", "mindspore", CONFIGS / "laplace_eval.yaml"),
+        ("explain", "mindspore", CONFIGS / "dp_encrypt.yaml"),
+        ("data", "check", "ward.csv", *GROUPS),
+        ("data", "check", "ward.csv", *GROUPS, *policy),
+        ("ledger", "show", ledger, *policy, "--delta", 0.1),
+        ("ledger", "verify", ledger),
+        ("ledger", "export", ledger, "--output", "out"),
+        ("policy", "check", "policy.yaml"),
+        ("policy", "sample"),
+        ("app", "environment"),
+        ("new", "my-app"),
+        ("doctor", *policy),
+        ("app", "compare", "one.fab", "one.fab"),
+        ("extension", "digest", "one-bit", *site),
+        ("audit", "magrr", "--draws", 200),
     ]
-    names = {key for done in found for key in keys_of(done.json)}
+    names = ("signds", "laplace_eval", "dp_encrypt", "dpsgd", "label_dp")
+    commands += [("config", "check", CONFIGS / f"{name}.yaml") for name in names]
+    found += [facts(*command) for command in commands]
+    keys = {key for told in found for key in keys_of(told)}
     # Names of units and types of message, and sizes of models, which stand for themselves.
-    names -= {"client", "train", "evaluate", "2000", "60000"}
-    assert len(names) > 50
-    assert {name for name in names if f"`{name}`" not in TEXT} == set()
+    keys -= {"client", "train", "evaluate", "2000", "60000"}
+    assert len(keys) > 50
+    assert {key for key in keys if f"`{key}`" not in TEXT} == set()
 
 
 def test_the_page_states_the_exit_codes() -> None:

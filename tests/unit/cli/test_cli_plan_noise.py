@@ -26,24 +26,21 @@ from tests.fixtures import signds_proposal
 
 
 def test_noise_below_a_bound_gives_the_epsilon_and_back() -> None:
-    ask = ("plan", "laplace", "--noise-below", 1e-5, "--probability", 0.9)
-    found = facts(*ask)
+    found = facts("plan", "laplace", "--noise-below", 1e-5, "--probability", 0.9)
     assert found["row"]["epsilon"] == pytest.approx(2 * math.log(10) / 1e-5)
     assert found["row"]["published_epsilon"] == pytest.approx(230_258.509)
     assert "protects nothing" in found["warnings"][0]
     back = facts("plan", "laplace", "--epsilon", found["row"]["epsilon"])
     assert back["noise"]["below"] == pytest.approx(1e-5)
     assert back["noise"]["scale"] == pytest.approx(1e-5 / math.log(10))
-    assert "460,517" in flower_ldp(*ask).out
 
 
 def test_the_published_setting_is_460520_a_row() -> None:
-    ask = ("plan", "laplace", "--published-epsilon", 230_260)
-    found = facts(*ask, "--rows", 3, "--rounds", 2)
+    asked = ("--published-epsilon", 230_260, "--rows", 3, "--rounds", 2)
+    found = facts("plan", "laplace", *asked)
     assert found["row"] == {"epsilon": 460_520.0, "published_epsilon": 230_260.0}
     assert found["epsilon"]["round"] == 3 * 460_520.0
     assert found["epsilon"]["total_pure"] == 6 * 460_520.0
-    assert "  460,520 per client, pure" in flower_ldp(*ask).out
 
 
 def test_rows_rounds_and_bytes_of_laplace() -> None:
@@ -70,9 +67,8 @@ def test_rows_rounds_and_bytes_of_laplace() -> None:
     assert found["noise"]["reports"] == 100
     deviation = mechanism.standard_deviation / 10
     assert found["noise"]["mean_deviation"] == pytest.approx(deviation, rel=1e-3)
-    words = flower_ldp(*ask).out
-    assert "2 per client, pure (laplace 4 x 0.5)" in words
-    assert meaning(PrivacySpent(Unit.CLIENT, 60.0)) in words
+    assert found["meaning"]["total"] == meaning(PrivacySpent(Unit.CLIENT, 60.0))
+    assert "2 per client, pure (laplace 4 x 0.5)" in flower_ldp(*ask).out
 
 
 @pytest.mark.parametrize(("epsilon", "classes"), [(1.0, 10), (40.0, 2), (0.01, 1000)])
@@ -124,8 +120,8 @@ def test_labels_at_the_ends() -> None:
 
 
 def test_gaussian_noise_and_the_textbooks_delta() -> None:
-    ask = ("plan", "gaussian", "--epsilon", 50, "--delta", 0.01, "--clip-norm", 3)
-    found = facts(*ask, "--params", 77, "--clients", 144)
+    asked = ("--epsilon", 50, "--delta", 0.01, "--clip-norm", 3, "--params", 77, "--clients", 144)
+    found = facts("plan", "gaussian", *asked)
     mechanism = Gaussian(50.0, 0.01, 3.0)
     noise = found["noise"]
     assert noise["deviation"] == mechanism.deviation
@@ -133,11 +129,9 @@ def test_gaussian_noise_and_the_textbooks_delta() -> None:
     sigma = 6.0 * math.sqrt(2 * math.log(125)) / 50
     assert noise["textbook_deviation"] == pytest.approx(sigma)
     assert noise["textbook_delta"] == pytest.approx(gaussian_delta(50.0, 6.0 / sigma))
-    assert noise["textbook_delta"] > 0.999999
     report = mechanism.randomize(np.zeros(77), RandomSource.seeded(1))
     assert found["bytes_up"]["per_round"] == len(mechanism.encode(report, 77))
     assert "choose it far below" in found["warnings"][0]
-    assert "0.9999994, more than asked for" in flower_ldp(*ask).out
 
 
 def test_gaussian_rounds_lie_on_one_curve() -> None:
@@ -150,7 +144,6 @@ def test_gaussian_rounds_lie_on_one_curve() -> None:
     assert delta <= 1e-5
     alike = facts(*ask)["epsilon"]
     assert alike["total_composed_delta"] == alike["total_sum_delta"]
-    assert "fixed beforehand" in flower_ldp(*ask).out
     nothing = facts("plan", "gaussian", "--epsilon", 90, "--delta", 0.4, "--rounds", 3)
     assert nothing["epsilon"]["total_composed"] is None
     assert "their sum says nothing" in nothing["warnings"][0]

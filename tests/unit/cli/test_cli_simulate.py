@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli import facts, flower_ldp
+from tests.cli import Done, facts, flower_ldp, refused
+from tests.fixtures import ROOT
 
 PROJECT = """\
 [project]
@@ -91,63 +92,70 @@ def found(app: Path) -> list[dict[str, object]]:
     return answers
 
 
+def run(app: Path, *words: object, traceback: bool = False) -> Done:
+    return flower_ldp("simulate", app, "--nodes", 2, *words, traceback=traceback)
+
+
 def test_the_app_runs_on_the_nodes_that_are_asked_for(app: Path) -> None:
-    done = flower_ldp("simulate", app, "--nodes", 3, "--run-config", "rounds=2")
+    done = run(app, "--nodes", 3, "--run-config", "rounds=2")
     assert done.code == 0
-    assert done.out.splitlines()[:2] == ["round 1: 3 replies", "round 2: 3 replies"]
-    assert re.fullmatch(r"ran [\d.]+ s, 3 nodes \(--nodes\)", done.out.splitlines()[2])
-    assert [(one["partition-id"], one["num-partitions"], one["calls"]) for one in found(app)] == [
-        (number, 3, 2) for number in range(3)
-    ]
+    first, second, last = done.out.splitlines()[:3]
+    assert (first, second) == ("round 1: 3 replies", "round 2: 3 replies")
+    assert re.fullmatch(r"ran [\d.]+ s, 3 nodes \(--nodes\)", last)
+    said = [(one["partition-id"], one["num-partitions"], one["calls"]) for one in found(app)]
+    assert said == [(number, 3, 2) for number in range(3)]
     assert not (app.parent / "flower").exists()
 
 
-def test_settings_reach_the_nodes(app: Path) -> None:
+@pytest.fixture
+def owner(tmp_path: Path) -> Path:
+    """Return a policy for simulations."""
+    path = tmp_path / "policy.yaml"
+    path.write_text(flower_ldp("policy", "sample", "--simulation").out)
+    return path
+
+
+def test_settings_reach_the_nodes(app: Path, owner: Path) -> None:
     file = app.parent / "run.toml"
     file.write_text("rounds = 3")
     words = ("--run-config", file, "--node-config", "ward=7 name='x y'", "--contexts", "drop")
-    owner = app.parent / "policy.yaml"
-    owner.write_text(flower_ldp("policy", "sample", "--simulation").out)
-    done = flower_ldp("simulate", app, "--nodes", 1, *words, "--policy", owner, "--fast", "--json")
+    done = run(app, "--nodes", 1, *words, "--policy", owner, "--fast", "--json")
     (node,) = found(app)
     assert (node["ward"], node["name"], node["calls"]) == (7, "x y", 1)
     assert node["policy"] == str(owner)
     assert "FLOWER_LDP_POLICY" not in os.environ
-    facts = done.json
-    assert (facts["nodes"], facts["nodes_from"], facts["workers"]) == (1, "--nodes", 1)
-    assert (facts["strict"], facts["run_config"]["rounds"]) == (False, 3)
+    told = done.json
+    assert (told["nodes"], told["nodes_from"], told["workers"]) == (1, "--nodes", 1)
+    assert (told["strict"], told["run_config"]["rounds"]) == (False, 3)
     assert "round 3: 1 replies" in done.err
-    assert facts["warnings"] == []
-    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert [key for key in facts if f"`{key}`" not in page] == []
+    assert told["warnings"] == []
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert [key for key in told if f"`{key}`" not in page] == []
 
 
 def test_faults_come_from_a_seed(app: Path) -> None:
     """So two runs lack the same nodes, and another seed others."""
     lists = []
     for seed in (1, 1, 2):
-        faults = ("--faults", f"away=0.5 seed={seed}")
-        assert flower_ldp("simulate", app, "--nodes", 30, *faults).code == 0
+        assert run(app, "--nodes", 30, "--faults", f"away=0.5 seed={seed}").code == 0
         lists.append([one["partition-id"] for one in found(app)])
-    assert lists[0] == lists[1]
-    assert lists[1] != lists[2]
+    assert lists[0] == lists[1] != lists[2]
     assert 0 < len(lists[0]) < 30
 
 
 def test_workers_are_other_processes(app: Path) -> None:
-    done = flower_ldp("simulate", app, "--nodes", 4, "--workers", 2, "--json")
-    assert done.code == 0
+    told = facts("simulate", app, "--nodes", 4, "--workers", 2)
     assert sorted(one["partition-id"] for one in found(app)) == [0, 1, 2, 3]
     processes = {one["process"] for one in found(app)}
-    assert len(processes) == done.json["workers"] == 2
+    assert len(processes) == told["workers"] == 2
     assert os.getpid() not in processes
 
 
 def test_the_federation_is_that_of_flwr_run(app: Path) -> None:
-    both = ("--federation-config", "num-supernodes=4 client-resources-num-cpus=1")
-    done = facts("simulate", app, *both)
-    assert (done["nodes"], done["nodes_from"]) == (4, "--federation-config")
-    assert "client-resources-num-cpus: about Flower's engine" in done["warnings"][0]
+    both = "num-supernodes=4 client-resources-num-cpus=1"
+    told = facts("simulate", app, "--federation-config", both)
+    assert (told["nodes"], told["nodes_from"]) == (4, "--federation-config")
+    assert "client-resources-num-cpus: about Flower's engine" in told["warnings"][0]
     default = facts("simulate", app)
     assert default["nodes"] == 2
     assert "--nodes says it" in default["warnings"][0]
@@ -170,20 +178,17 @@ def test_the_federation_is_that_of_flwr_run(app: Path) -> None:
     ],
 )
 def test_what_cannot_be_used_is_one_line(words: tuple[str, ...], complaint: str, app: Path) -> None:
-    done = flower_ldp("simulate", app, *words)
-    assert done.code == 1
-    assert done.out == ""
-    assert complaint in next(line for line in done.err.splitlines() if "error: " in line)
+    said = refused("simulate", app, *words).splitlines()
+    assert complaint in next(line for line in said if "error: " in line)
     assert not (app.parent / "found.json").exists()
 
 
 def test_a_folder_without_an_app_is_named(app: Path) -> None:
     text = PROJECT.replace('clientapp = "small_app:client"', 'agentapp = "small_app:client"')
     (app / "pyproject.toml").write_text(text)
-    done = flower_ldp("simulate", app, "--nodes", 1)
-    assert (done.code, "names no clientapp" in done.err) == (1, True)
+    assert "names no clientapp" in refused("simulate", app)
     (app / "pyproject.toml").unlink()
-    assert flower_ldp("simulate", app, "--nodes", 1).code == 1
+    assert run(app).code == 1
 
 
 FEDAVG = """\
@@ -212,95 +217,81 @@ def main(grid, context):
 """
 
 
-def test_too_few_nodes_are_an_error_at_once(app: Path) -> None:
+@pytest.mark.parametrize("target", ["fedavg", "signds"])
+def test_too_few_nodes_are_an_error_at_once(target: str, app: Path) -> None:
     (app / "small_app.py").write_text(FEDAVG)
-    for target in ("fedavg", "signds"):
-        done = flower_ldp("simulate", app, "--nodes", 1, "-c", f"target='{target}'")
-        assert done.code == 1
-        (line,) = [line for line in done.err.splitlines() if line.startswith("error: ")]
-        assert line.startswith("error: the app waits for 2 nodes, and this run has 1 for good")
+    done = run(app, "--nodes", 1, "-c", f"target='{target}'")
+    assert done.code == 1
+    (line,) = [line for line in done.err.splitlines() if line.startswith("error: ")]
+    assert line.startswith("error: the app waits for 2 nodes, and this run has 1 for good")
 
 
 @pytest.mark.parametrize(("target", "code"), [("fedavg", "proposal"), ("signds", "policy")])
-def test_a_run_of_refusals_is_one_line_that_names_the_option(
-    target: str, code: str, app: Path
-) -> None:
+def test_a_run_of_refusals_names_the_option(target: str, code: str, app: Path) -> None:
     (app / "small_app.py").write_text(FEDAVG)
-    done = flower_ldp("simulate", app, "--nodes", 2, "-c", f"target='{target}'", "--json")
+    done = run(app, "-c", f"target='{target}'", "--json")
     assert done.code == 1
     (problem,) = done.json["problems"]
     assert f"ldp:refused:{code} 2 times" in problem
     assert ("--policy FILE" in problem) == (code == "policy")
     assert "SuperLink" not in done.err
-    assert "Traceback" not in done.err
 
 
-def test_the_option_s_policy_takes_the_place_of_an_exported_one(
-    app: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_options_policy_takes_the_place_of_an_exported_one(
+    app: Path, owner: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (app / "small_app.py").write_text(FEDAVG)
     monkeypatch.setenv("FLOWER_LDP_POLICY", "/nowhere/policy.yaml")
     monkeypatch.setattr("flower_ldp.policy.files._at_start", "/nowhere/policy.yaml")
-    owner = app.parent / "policy.yaml"
-    owner.write_text(flower_ldp("policy", "sample", "--simulation").out)
-    done = flower_ldp("simulate", app, "--nodes", 2, "--policy", owner, "--json")
-    assert done.json["problems"] == []
+    assert facts("simulate", app, "--nodes", 2, "--policy", owner)["problems"] == []
     assert os.environ["FLOWER_LDP_POLICY"] == "/nowhere/policy.yaml"
 
 
 def test_what_the_server_app_raises_is_told_with_its_traceback(app: Path) -> None:
-    words = ("--nodes", 1, "-c", "fails='server'", "--json")
-    done = flower_ldp("simulate", app, *words, traceback=True)
+    done = run(app, "-c", "fails='server'", "--json", traceback=True)
     assert done.json["problems"] == ["the server app failed: ArithmeticError: of the server"]
     assert 'raise ArithmeticError("of the server")' in done.err
     assert "cli/simulate.py" not in done.err
 
 
 @pytest.mark.parametrize(
-    ("way", "problem"), [("exit", None), ("give up", "the app ended the run: no data")]
+    ("way", "problems"), [("exit", []), ("give up", ["the app ended the run: no data"])]
 )
-def test_an_app_may_end_the_run(way: str, problem: str | None, app: Path) -> None:
-    done = flower_ldp("simulate", app, "--nodes", 1, "-c", f"fails='{way}'", "--json")
-    assert done.json["problems"] == ([problem] if problem else [])
-    assert len(found(app)) == 1
+def test_an_app_may_end_the_run(way: str, problems: list[str], app: Path) -> None:
+    assert run(app, "-c", f"fails='{way}'", "--json").json["problems"] == problems
+    assert len(found(app)) == 2
 
 
-def test_an_app_that_does_not_load_is_told_with_its_traceback(app: Path) -> None:
-    (app / "small_app.py").write_text("client = server = 1 / 0\n")
-    done = flower_ldp("simulate", app, "--nodes", 1, traceback=True)
-    assert done.code == 1
-    assert "error: the app cannot be loaded: ZeroDivisionError" in done.err
-    assert "client = server = 1 / 0" in done.err
-
-
-@pytest.mark.parametrize("code", [0, 3])
-def test_an_app_that_ends_the_program_while_it_is_imported_is_a_problem(
-    code: int, app: Path
-) -> None:
-    (app / "small_app.py").write_text(f"raise SystemExit({code})")
-    done = flower_ldp("simulate", app, "--nodes", 2, "--json", traceback=True)
-    assert done.code == 1
-    assert done.json["problems"] == [f"the app cannot be loaded: SystemExit: {code}"]
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("client = server = 1 / 0", "ZeroDivisionError: division by zero"),
+        ("raise SystemExit(0)", "SystemExit: 0"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+    ],
+)
+def test_an_app_that_does_not_load_is_told(code: str, error: str, app: Path) -> None:
+    (app / "small_app.py").write_text(f"{code}\n")
+    done = run(app, "--json", traceback=True)
+    assert (done.code, done.json["problems"]) == (1, [f"the app cannot be loaded: {error}"])
+    assert code in done.err
 
 
 def test_what_is_no_app_is_named(app: Path) -> None:
     (app / "small_app.py").write_text("client = server = 7")
-    done = flower_ldp("simulate", app, "--nodes", 2)
+    done = run(app)
     assert done.code == 1
     assert "must be a ServerApp and a ClientApp, got int and int" in done.err
-    assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_programs_that_the_app_starts_write_to_no_json(
     workers: int, app: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    code = APP.replace(
-        "    state = context", "    os.system('echo a program')\n    state = context"
-    )
+    place = "    state = context"
+    code = APP.replace(place, f"    os.system('echo a program')\n{place}")
     (app / "small_app.py").write_text(code)
-    done = flower_ldp("simulate", app, "--nodes", 2, "--workers", workers, "--json")
-    assert done.json["ok"]
+    assert run(app, "--workers", workers, "--json").json["ok"]
     os.system("echo after")
     out, err = capfd.readouterr()
     assert out == "after\n"
@@ -308,25 +299,21 @@ def test_programs_that_the_app_starts_write_to_no_json(
 
 
 def test_what_a_client_raises_is_its_reply(app: Path, caplog: pytest.LogCaptureFixture) -> None:
-    done = flower_ldp("simulate", app, "--nodes", 2, "-c", "fails='client'")
-    assert (done.code, found(app)) == (0, [])
+    assert run(app, "-c", "fails='client'").code == 0
+    assert found(app) == []
     assert "of the client" in caplog.text
 
 
-def test_ctrl_c_while_flower_is_imported_ends_alike(
+def test_ctrl_c_ends_with_one_line_and_its_own_code(
     app: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def loading(name: str) -> object:
+    def interrupted(name: str) -> object:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("flower_ldp.cli.main.import_module", loading)
-    done = flower_ldp("simulate", app, "--nodes", 2)
-    assert done.code == 130
-    assert "stopped by Ctrl-C" in done.err
-
-
-def test_ctrl_c_ends_with_one_line_and_its_own_code(app: Path) -> None:
-    done = flower_ldp("simulate", app, "--nodes", 2, "-c", "fails='Ctrl-C'")
-    assert done.code == 130
-    assert done.err.splitlines()[-1] == "stopped by Ctrl-C; what was written by then is kept"
+    done = run(app, "-c", "fails='Ctrl-C'")
     assert len(found(app)) == 2
+    # And while Flower is imported.
+    monkeypatch.setattr("flower_ldp.cli.main.import_module", interrupted)
+    for one in (done, run(app)):
+        assert one.code == 130
+        assert one.err.splitlines()[-1] == "stopped by Ctrl-C; what was written by then is kept"
