@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli import flower_ldp
+from tests.cli import facts, flower_ldp
 
 PARTY = """\
 role: leader
@@ -23,28 +23,26 @@ def party(tmp_path: Path) -> Path:
 
 
 def test_a_partys_epsilons_add_up_over_the_files_passes(party: Path) -> None:
-    found = flower_ldp("explain", "mindspore", party, "--json").json
+    found = facts("explain", "mindspore", party)
     assert found["rounds"] == 20
     assert found["embedding"] == {"stated": 5.0, "entry": 2.5}
     assert (found["labels"]["stated"], found["labels"]["total"]) == (1.0, 20.0)
     words = flower_ldp("explain", "mindspore", party, "--rounds", 3).out
     assert "width x 7.5 in 3 passes" in words
     assert "at most 2 a draw" in words
-    assert (
-        "--rounds: must be an integer"
-        in flower_ldp("explain", "mindspore", party, "--rounds", 0).err
-    )
+    refused = flower_ldp("explain", "mindspore", party, "--rounds", 0)
+    assert "--rounds: must be an integer" in refused.err
 
 
 def test_rounds_are_the_files_where_none_are_given(tmp_path: Path) -> None:
     path = tmp_path / "server.yaml"
     path.write_text("encrypt: {encrypt_type: SIGNDS}\nfl_iteration_num: 7\n", encoding="utf-8")
-    found = flower_ldp("explain", "mindspore", path, "--json").json
+    found = facts("explain", "mindspore", path)
     assert found["epsilon"]["total"] == 7 * found["epsilon"]["round"] == 700.0
 
 
 def test_check_names_what_is_not_used_and_where_flower_has_it(party: Path) -> None:
-    found = flower_ldp("config", "check", party, "--json").json
+    found = facts("config", "check", party)
     assert (found["kind"], found["embedding_eps"], found["label_eps"]) == ("privacy", 5.0, 1.0)
     fields = {row["field"]: row["in_flower"] for row in found["elsewhere"]}
     assert fields.keys() == {"role", "hyper_parameters"}
