@@ -1,11 +1,9 @@
 """The apps of a folder, with the configuration of its pyproject.toml.
 
-Python keeps one module per name. A process that loaded one folder's app may give another folder's
-app modules of the first, or an old version of an edited file: an app without its gate, for example.
-This module refuses both, for all modules that the app's files import by a literal name.
-
-:func:`find_federation` and :func:`read_settings` accept the command line and federations of ``flwr
-run``, read by Flower's own parsers. Nothing is written.
+Python keeps one module per name, so a process could take modules of another folder's app, or old
+versions: an app without its gate, for example. Both are refused, for all modules that the app's
+files import by a literal name. Command line and federations are read by Flower's own parsers.
+Nothing is written.
 """
 
 import ast
@@ -30,8 +28,6 @@ from flower_ldp.errors import ConfigError, quoted
 
 @dataclass(frozen=True)
 class _Origin:
-    """A file, its content when the app was loaded, and whether it was a module by then."""
-
     file: Path
     code: bytes
     is_loaded: bool
@@ -58,7 +54,6 @@ def _modules(folder: Path, names: Iterable[str]) -> dict[str, Path | None]:
 
 
 def _check_loaded(folder: Path, files: Mapping[str, Path | None]) -> None:
-    """Raise ConfigError if one of the modules is loaded from another folder."""
     for name, file in files.items():
         loaded = _loaded(name)
         if file is not None:
@@ -71,7 +66,6 @@ def _check_loaded(folder: Path, files: Mapping[str, Path | None]) -> None:
 
 
 def _check_known(folder: Path, files: Mapping[str, Path | None]) -> None:
-    """Raise ConfigError if one of the modules was remembered from another folder, or changed."""
     for name, file in files.items():
         known = _known.get(name)
         if file is None or known is None or (known.is_loaded and name not in sys.modules):
@@ -115,7 +109,6 @@ def _loaded(name: str) -> Path | None:
 
 
 def _is_same(name: str, loaded: Path | None, file: Path) -> bool:
-    """Return whether a loaded module is a folder's file, or a copy of it."""
     if loaded == file.resolve():
         return True
     if loaded is None or not loaded.is_file():
@@ -144,15 +137,7 @@ def _imported(name: str, file: Path) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class FolderApp:
-    """An app as ``flwr run`` would start it.
-
-    Parameters
-    ----------
-    server, client : ServerApp and ClientApp
-        The loaded apps.
-    run_config : mapping
-        The folder's, with overrides.
-    """
+    """An app as ``flwr run`` would start it, with the folder's configuration and overrides."""
 
     server: ServerApp
     client: ClientApp
@@ -164,12 +149,7 @@ def load_folder(
 ) -> FolderApp:
     """Load the apps that a folder's pyproject.toml names.
 
-    Parameters
-    ----------
-    folder : path-like
-        The folder with the pyproject.toml.
-    overrides : mapping, optional
-        Values of the run's configuration, for existing keys only.
+    ``overrides`` are values of existing keys of the run's configuration.
 
     Raises
     ------
@@ -203,18 +183,10 @@ def load_folder(
 
 @dataclass(frozen=True)
 class Federation:
-    """The size of a simulated federation, and the source of the number.
+    """The size of a simulated federation, and the source of the number in words.
 
-    Parameters
-    ----------
-    nodes : int
-        Number of nodes; at least 1.
-    source : str
-        Where the number is from, in words.
-    verbose : bool
-        Whether Flower's log shows details.
-    unused : tuple of str
-        Settings without effect in one process, as ``client-resources-num-cpus``.
+    ``verbose`` is for details in Flower's log. ``unused`` are settings without effect in one
+    process.
     """
 
     nodes: int
@@ -254,17 +226,9 @@ def find_federation(
 ) -> Federation:
     """Return the federation that ``flwr run`` would simulate for an app's folder.
 
-    The first of these that exists: ``overrides``; the connection's options in the app's
-    pyproject.toml or in Flower's configuration file; Flower's default.
-
-    Parameters
-    ----------
-    folder : Path
-        The app's.
-    connection : str, optional
-        Its name in the two files; by default their default connection.
-    overrides : sequence of str
-        As ``flwr run --federation-config`` takes them.
+    The first that exists: ``overrides``, as ``flwr run --federation-config`` takes them; the
+    options of ``connection``, or the default one, in pyproject.toml or Flower's configuration;
+    Flower's default.
 
     Raises
     ------
@@ -297,7 +261,6 @@ def _by_flower(what: str = "") -> Iterator[None]:
 
 
 def _flat(options: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield a connection's options by the names that the command line has for them."""
     for name, value in options.items():
         if isinstance(value, dict):
             yield from _flat(value, "" if name == "backend" else f"{name}-")
@@ -306,7 +269,6 @@ def _flat(options: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, An
 
 
 def _of_connection(folder: Path, name: str | None) -> tuple[dict[str, Any], str]:
-    """Return a connection's options and its name; nothing if no connection is named."""
     known: dict[str, Any] = {}
     with _by_flower():
         if (get_flwr_home() / "config.toml").is_file():

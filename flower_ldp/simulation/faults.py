@@ -1,11 +1,8 @@
-"""Nodes that leave and return, slow nodes and lost replies, for tests of strategies, by a seed.
+"""Faults of nodes and replies, for tests of strategies, by a seed (docs/simulation_faults.md).
 
 A fault depends on the seed, the node and a running number alone, so the same messages are affected
-for any number of workers and any order.
-
-The grid's clock is simulated. It stands still while apps work. When somebody waits for replies and
-no work is left, it jumps to the next reply or to the end of the wait. A minute therefore costs
-nothing, and outcomes do not depend on the machine's speed.
+for any number of workers and any order. The grid's clock is simulated: it stands still while apps
+work, and jumps when somebody waits.
 """
 
 import hashlib
@@ -40,16 +37,11 @@ class Fate(Checked):
     Parameters
     ----------
     late : float
-        Seconds of the grid's time until the node answers.
+        Seconds of the grid's time until the node answers; not negative, or ValueError.
     lost : bool
         Whether the reply is lost. The node has done its work and paid for it.
     leaves : bool
         Whether the node leaves before it answers; the grid reports it as gone a minute later.
-
-    Raises
-    ------
-    ValueError
-        If ``late`` is negative or not finite.
     """
 
     late: Annotated[float, Bounded("[0, inf)")] = 0.0
@@ -59,30 +51,27 @@ class Fate(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """The faults of a run, for the test of a strategy.
+    """The faults of a run.
 
-    Absence is drawn for each *turn*, counted from 0. A turn begins when the strategy first asks for
-    nodes after it has sent messages, or sends messages without asking. For FedAvg without
-    evaluation turn ``r`` is round ``r + 1`` while enough nodes are there. A strategy that waits for
-    more nodes begins a turn with each question from the fourth on.
+    A *turn*, counted from 0, begins when the strategy first asks for nodes after it has sent
+    messages, or sends messages without asking. A strategy that waits for more nodes begins a turn
+    with each question from the fourth on. Probabilities and shares are in [0, 1].
 
     Parameters
     ----------
     seed : int
-        Of the faults alone, never of a mechanism's noise.
+        Of the faults alone, never of a mechanism's noise; TypeError for other types.
     away : float
-        Probability that a node is absent, drawn for each node and turn, in [0, 1].
+        Probability that a node is absent, drawn for each node and turn.
     schedule : callable, optional
         Maps a turn to the partitions that are present, or None for all; such as ``{2: {0,
         1}}.get``. ``away`` applies to these.
-    slow : float
-        Share of nodes that are slow for the whole run, in [0, 1].
-    slow_seconds : float
-        How long a slow node takes to answer, by the grid's clock.
-    lost : float
-        Probability that a reply is lost, drawn for each message, in [0, 1].
-    leaving : float
-        Probability that a node leaves before it answers, drawn for each message, in [0, 1].
+    slow, slow_seconds : float
+        Share of nodes that are slow for the whole run, and their time to answer by the grid's
+        clock.
+    lost, leaving : float
+        Probabilities that a reply is lost, or that a node leaves before it answers, for each
+        message.
     plan : callable, optional
         Maps a partition and its message's number (from 0) to a Fate, or None to draw it.
 
@@ -90,8 +79,6 @@ class Faults:
     ------
     ValueError
         If a probability is not in [0, 1], or the seconds are negative or not finite.
-    TypeError
-        If the seed is no integer.
 
     Examples
     --------
@@ -118,7 +105,7 @@ class Faults:
         check_fields(self)
 
     def away_in(self, turn: int, nodes: int) -> frozenset[int]:
-        """Return which of ``nodes`` partitions are absent in a turn."""
+        """Return the partitions, of so many nodes, that are absent in a turn."""
         here = None if self.schedule is None else self.schedule(turn)
         scheduled = range(nodes) if here is None else frozenset(here)
         return frozenset(
@@ -128,7 +115,7 @@ class Faults:
         )
 
     def fate(self, partition: int, number: int) -> Fate:
-        """Return the Fate of the message with this number, from 0, to a partition."""
+        """Return the Fate of a partition's message with this number, from 0."""
         planned = None if self.plan is None else self.plan(partition, number)
         if planned is not None:
             return planned
@@ -149,8 +136,6 @@ class Faults:
 
 @dataclass
 class _Sent:
-    """A message that has no reply yet."""
-
     partition: int
     number: int
     expires: float
@@ -159,17 +144,7 @@ class _Sent:
 
 
 class Unreliable(Link):
-    """Passes messages on, and their replies when they are due; also the grid's link.
-
-    Parameters
-    ----------
-    answering : Answering
-        Works on the messages that arrive.
-    nodes : sequence of int
-        The identities of partition 0, 1 and so on.
-    faults : Faults
-        The faults.
-    """
+    """Passes messages on, and replies when they are due; also the grid's link."""
 
     longest_wait = math.inf  # it is over at once
 
@@ -188,15 +163,15 @@ class Unreliable(Link):
         self._under_way: list[tuple[float, int, Message]] = []
 
     def now(self) -> float:
-        """Return the seconds since the run began."""
+        """Return the simulated time in seconds."""
         return self._now
 
     def seconds_left(self, message: Metadata) -> float:
-        """Return all of its time to live: no time passes on this clock while a message is made."""
+        """Return all of its time to live."""
         return message.ttl
 
     def node_ids(self) -> Iterable[int]:
-        """Return the present nodes; begin a turn, unless messages of this one are to follow."""
+        """Return the present nodes; begin a turn, unless one has just begun."""
         with self._lock:
             self._looks += 1
             if self._looks == 1 or self._looks > LOOKS:
@@ -204,14 +179,14 @@ class Unreliable(Link):
             return [node for part, node in enumerate(self.nodes) if part not in self._away]
 
     def begin_push(self) -> None:
-        """Begin a turn, unless somebody has asked for the nodes since messages were sent."""
+        """Begin a turn, unless nodes were asked for since the last messages."""
         with self._lock:
             if self._looks == 0:
                 self._begin_turn()
             self._looks = 0
 
     def unreachable(self, waiting: Mapping[str, Metadata]) -> Collection[str]:
-        """Return and forget the messages whose nodes are absent, as a SuperLink does."""
+        """Return and forget the messages whose nodes are absent."""
         with self._lock:
             sent = ((name, self._open[name]) for name in waiting if name in self._open)
             found = [name for name, one in sent if one.partition in self._away]
@@ -220,7 +195,7 @@ class Unreliable(Link):
         return found
 
     def submit(self, message: Message) -> None:
-        """Take a message, for now or for the turn in which its node returns."""
+        """Take a message, for now or for its node's return."""
         where = message.metadata
         if where.dst_node_id not in self.nodes:
             self._answering.submit(message)
@@ -237,7 +212,7 @@ class Unreliable(Link):
                 self._deliver(message, sent)
 
     def answers(self, timeout: float) -> list[Message]:
-        """Return due replies; if nobody works on one, let at most so many seconds pass."""
+        """Return due replies; if nobody works on one, let time pass."""
         while self._answering.pending:
             due = self._pass_on(self._answering.answers(SLICE_SECONDS))
             if due:
@@ -253,7 +228,7 @@ class Unreliable(Link):
 
     @property
     def pending(self) -> int:
-        """Number of messages that may be answered in this turn, lost ones included."""
+        """Messages that may be answered in this turn, lost ones included."""
         with self._lock:
             return max(self._answering.pending, len(self._open) - len(self._held))
 
@@ -265,7 +240,6 @@ class Unreliable(Link):
                 self._deliver(self._held.pop(name), self._open[name])
 
     def _deliver(self, message: Message, sent: _Sent) -> None:
-        """Have a node take a message, after its earlier ones."""
         fate = self._faults.fate(sent.partition, sent.number)
         begins = max(self._now, self._free.get(sent.partition, 0.0))
         if begins >= sent.expires:
@@ -284,7 +258,6 @@ class Unreliable(Link):
         self._answering.submit(message)
 
     def _pass_on(self, replies: Iterable[Message]) -> list[Message]:
-        """Send new replies on their way; return the due ones."""
         with self._lock:
             for reply in replies:
                 sent = self._open.get(reply.metadata.reply_to_message_id)
@@ -309,7 +282,6 @@ class Unreliable(Link):
         self._held.pop(name, None)
 
     def _jump(self, seconds: float) -> None:
-        """Let time pass until the next reply, or by these seconds."""
         next_reply = self._under_way[0][0] if self._under_way else math.inf
         target = min(next_reply, self._now + seconds)
         if target < math.inf:

@@ -49,10 +49,7 @@ _MODELS = 4
 
 
 def awaited_nodes() -> int:
-    """Return how many nodes Flower's sampling waits for, if it is the caller; else 0.
-
-    Its loop asks for the nodes once a second and does not pass on the number.
-    """
+    """Return how many nodes Flower's sampling waits for, if it is the caller; else 0."""
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
@@ -65,8 +62,7 @@ def awaited_nodes() -> int:
 def server_identity(run_id: int) -> Iterator[None]:
     """Make the server of this run the sender of messages that are made meanwhile.
 
-    Flower has one identity per process: the last of several runs sets it, and each grid corrects
-    the messages that it sends.
+    Flower has one identity per process; each grid corrects the messages that it sends.
     """
     if TaskIdentity is None:
         yield
@@ -84,15 +80,7 @@ def server_identity(run_id: int) -> Iterator[None]:
 
 
 class OutgoingMessage(Message):
-    """A message to a node, with metadata of its own and shared, frozen content.
-
-    Parameters
-    ----------
-    metadata : Metadata
-        Of this message alone.
-    parts : tuple
-        The content's records in protobuf, each with its name.
-    """
+    """A message to a node, with shared, frozen content: named records in protobuf."""
 
     def __init__(self, metadata: Metadata, parts: tuple[Any, ...]) -> None:
         super().__init__(metadata=metadata, content=RecordDict())  # type: ignore[call-overload]
@@ -101,22 +89,13 @@ class OutgoingMessage(Message):
 
 
 class MessageEncoder:
-    """Turns contents into protobuf, once for messages with the same model.
-
-    A model is recognized by its arrays' bytes, which cannot change.
-    """
+    """Turns contents into protobuf, once for messages with the same model, by its arrays' bytes."""
 
     def __init__(self) -> None:
         self._models: OrderedDict[tuple[object, ...], tuple[Any, list[bytes]]] = OrderedDict()
 
     def parts(self, content: RecordDict) -> tuple[Any, ...]:
-        """Return a content's records in protobuf, each with its name.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If there is a value that Flower does not send.
-        """
+        """Return named records in protobuf; raise as :func:`outgoing` does."""
         return tuple(self._part(name, record) for name, record in content.items())
 
     def _part(self, name: str, record: Any) -> Any:
@@ -140,7 +119,7 @@ def _in_protobuf(name: str, record: Any) -> Any:
 def outgoing(message: Message, name: str, run_id: int, sealer: MessageEncoder | None) -> Message:
     """Return the message to send, and give both the identity ``name``, as the SuperLink does.
 
-    Without a sealer the copy gets records of its own, since the server app may change the message.
+    Without a sealer the copy gets records of its own.
 
     Raises
     ------
@@ -185,7 +164,7 @@ def name_message(message: Message, name: str) -> None:
 
 
 def error_reply(metadata: Metadata, code: int, reason: str) -> Message:
-    """Return Flower's error as the reply to the message with this metadata."""
+    """Return Flower's error as the reply to a message."""
     asked = make_message(metadata, RecordDict())
     return Message(Error(code=code, reason=reason), reply_to=asked)
 

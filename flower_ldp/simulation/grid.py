@@ -1,9 +1,4 @@
-"""Flower's grid over nodes in this process.
-
-By default one message after another is answered in this process, and all nodes are present. Workers
-(:mod:`flower_ldp.simulation.workers`) and faults (:mod:`flower_ldp.simulation.faults`) replace
-these two.
-"""
+"""Flower's grid over nodes in this process."""
 
 import heapq
 import itertools
@@ -42,13 +37,7 @@ _AtLast = Literal["stop", "give up", "wait"]
 class Inline:
     """Answers messages in the thread that asks for replies, in the order of sending.
 
-    Everything happens in one order and a breakpoint in the app works. A time limit is checked
-    between two messages and interrupts no app.
-
-    Parameters
-    ----------
-    answer : callable
-        Returns a node's reply to a message.
+    A time limit is checked between two messages and interrupts no app.
     """
 
     def __init__(self, answer: Callable[[Message], Message]) -> None:
@@ -60,7 +49,7 @@ class Inline:
         self._waiting.append(message)
 
     def answers(self, timeout: float) -> list[Message]:
-        """Answer the first waiting message; return its reply."""
+        """Answer the first waiting message."""
         del timeout  # what is begun is finished
         return [self._answer(self._waiting.popleft())] if self._waiting else []
 
@@ -77,13 +66,8 @@ class Inline:
 class Link:
     """The network between the server and its nodes: here all of them, always, and a clock.
 
-    Parameters
-    ----------
-    nodes : sequence of int
-        The identities of partition 0, 1 and so on.
-    pull_seconds : float or None
-        Longest wait of one pull. None waits while replies are to come, which makes a run in one
-        thread happen in one order.
+    ``pull_seconds`` is the longest wait of one pull. None waits while replies are to come, which
+    makes a run in one thread happen in one order.
     """
 
     #: For how many seconds replies are waited for at a time.
@@ -93,11 +77,11 @@ class Link:
         self.nodes, self.pull_seconds = nodes, pull_seconds
 
     def node_ids(self) -> Iterable[int]:
-        """Return the identities of the present nodes."""
+        """Return the present nodes."""
         return self.nodes
 
     def begin_push(self) -> None:
-        """Note that messages are about to be sent."""
+        """Note that messages will be sent."""
 
     def unreachable(self, waiting: Mapping[str, Metadata]) -> Collection[str]:
         """Return the waiting messages whose nodes are absent."""
@@ -105,26 +89,24 @@ class Link:
         return ()
 
     def now(self) -> float:
-        """Return the time in seconds, from an arbitrary start."""
+        """Return the time in seconds."""
         return time.monotonic()
 
     def seconds_left(self, message: Metadata) -> float:
-        """Return the time to live of a message that is sent now."""
+        """Return the time to live of a message sent now."""
         return message.created_at + message.ttl - time.time()
 
 
 class InProcessGrid(Grid):
     """Sends messages to virtual nodes, and returns their replies, each once.
 
-    Several threads may pull: one asks for replies for all, the others sleep. No lock is held while
-    apps work.
+    Several threads may pull: one asks for replies for all, the others sleep.
 
     Parameters
     ----------
     answering : Answering
         Takes messages and gives replies.
     run_id : int
-        Of the run.
     link : Link
         The present nodes, and the clock of time limits.
     outcomes : Counter of str
@@ -176,7 +158,7 @@ class InProcessGrid(Grid):
 
     @property
     def now(self) -> float:
-        """The time in seconds that time limits use, from an arbitrary start."""
+        """The time in seconds that time limits use."""
         return self._link.now()
 
     def create_message(
@@ -187,17 +169,11 @@ class InProcessGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        """Make a message, as ``Message(...)`` does."""
+        """Make a message."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> Iterable[int]:
-        """Return the identities of the present nodes.
-
-        Raises
-        ------
-        ConfigError
-            If Flower's sampling waits for more nodes than the run has.
-        """
+        """Return the present nodes; ConfigError if Flower's sampling waits for more."""
         awaited, there = flower_api.awaited_nodes(), len(self._link.nodes)
         if awaited > there:
             raise ConfigError(
@@ -208,15 +184,7 @@ class InProcessGrid(Grid):
         return list(self._link.node_ids())
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send messages; return their identities.
-
-        Raises
-        ------
-        ValueError
-            If a SuperLink would refuse one: a reply, no time to live, another run's. None is sent.
-        TypeError
-            If there is a value that Flower does not send. None is sent.
-        """
+        """Send messages, or none where :func:`outgoing` raises; return their identities."""
         messages = list(messages)
         # All of them before the first is sent: nobody pays for a push that failed.
         outgoing = [
@@ -247,8 +215,7 @@ class InProcessGrid(Grid):
     ) -> Iterable[Message]:
         """Send messages and return the replies that arrive in time.
 
-        Without a time limit, a reply that never comes is at once the error that a network gives
-        when the message's time to live has passed.
+        Without a time limit, a reply that never comes is at once the error of its time to live.
         """
         names = list(self.push_messages(messages))
         return self._pull(names, timeout, "give up" if timeout is None else "wait")
@@ -290,7 +257,6 @@ class InProcessGrid(Grid):
         return True
 
     def _ask(self, timeout: float) -> None:
-        """Ask for replies without holding the lock."""
         self._asking = True
         self._changed.release()
         try:
@@ -304,7 +270,6 @@ class InProcessGrid(Grid):
         self._changed.notify_all()
 
     def _arrived(self, reply: Message) -> None:
-        """Keep a reply for its receiver; drop a late one."""
         name = reply.metadata.reply_to_message_id
         if self._open.pop(name, None) is None:
             return
@@ -315,7 +280,6 @@ class InProcessGrid(Grid):
         self._watcher.answered(len(self._open))
 
     def _expire(self) -> None:
-        """Give up messages past their time to live."""
         now = self._link.now()
         while self._ends and (self._ends[0][0] <= now or self._ends[0][1] not in self._open):
             self._give_up(heapq.heappop(self._ends)[1], flower_api.TOO_LATE, flower_api.OVER)

@@ -31,7 +31,7 @@ FIRST_NODE = 1_000_000
 
 
 class Folder:
-    """Stores bytes in a file for each node, in an existing folder."""
+    """A file of bytes for each node."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
@@ -56,20 +56,14 @@ class Plan:
 
     Parameters
     ----------
-    run_id : int
-        Of the run.
-    count : int
-        Number of nodes; at least 1.
-    run_config : mapping
-        As every app of the run gets it.
-    node_config : mapping
-        Of every node, beside ``partition-id`` and ``num-partitions``.
+    run_id, count : int
+        Of the run, and the number of nodes, at least 1.
+    run_config, node_config : mapping
+        Of every app, and of every node.
     strict : bool
-        Whether messages and contexts pass through bytes, as over a network.
-    contexts : {"memory", "disk", "drop"}
-        Where a node's context is between two messages.
-    folder : str, optional
-        An existing folder, for contexts on disk.
+        Whether messages and contexts pass through bytes.
+    contexts, folder : {"memory", "disk", "drop"} and str, optional
+        Place of contexts between two messages, and an existing folder for those on disk.
     expire : bool
         Whether nodes check times to live by the machine's clock.
     """
@@ -90,20 +84,10 @@ class Plan:
 
 
 class Nodes:
-    """Virtual nodes, one for each partition, with their contexts between two messages.
+    """Virtual nodes, one for each partition.
 
-    Parameters
-    ----------
-    app : ClientApp
-        Answers for each of them.
-    plan : Plan
-        Their number, and whether messages pass through bytes.
-
-    Attributes
-    ----------
-    kept : Folder or dict
-        The contexts that the app has changed, as Flower's bytes on disk and where messages are
-        bytes: an app's own references then do not change them.
+    ``kept`` has the contexts that the app has changed, as Flower's bytes on disk and where messages
+    are bytes: an app's own references then do not change them.
     """
 
     def __init__(self, app: ClientApp, plan: Plan) -> None:
@@ -122,7 +106,7 @@ class Nodes:
         return self._answer(flower_api.over_the_wire(message), flower_api.over_the_wire)
 
     def answer_bytes(self, data: bytes) -> bytes:
-        """Return the reply to a message from another process."""
+        """Return the reply to another process's message."""
         return self._answer(flower_api.from_bytes(data), flower_api.to_bytes)
 
     def take(self, node: int) -> Context:
@@ -137,11 +121,7 @@ class Nodes:
     def keep(self, node: int, context: Context) -> None:
         """Store a context as the app left it.
 
-        Raises
-        ------
-        ValueError
-            If the app changed its ``run_config``, as in Flower, or left a value that Flower does
-            not write.
+        ValueError for a changed ``run_config``, or a value that Flower does not write.
         """
         if context.run_config != self._plan.run_config:
             raise ValueError("the app changed its run_config, which Flower refuses")
@@ -196,7 +176,6 @@ class Nodes:
 
 
 def _words(error: BaseException) -> str:
-    """Return Flower's text of an error, whatever the app's own text is."""
     try:
         text = f"{type(error)}:<'{error}'>"
     except Exception:

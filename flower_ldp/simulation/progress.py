@@ -18,16 +18,13 @@ ROUND_KEY = "server-round"
 
 
 class Watcher:
-    """Is called for messages and replies, one call at a time; this one does nothing.
-
-    Any object with these two methods will do.
-    """
+    """Is called for messages and replies, one call at a time; this one does nothing."""
 
     def sent(self, messages: Sequence[Message]) -> None:
         """Note messages that are sent together; at least one."""
 
     def answered(self, waiting: int) -> None:
-        """Note a reply, or an error in its place, and the number of messages that still wait."""
+        """Note a reply or error, and how many messages still wait."""
 
 
 @dataclass(eq=False)
@@ -35,17 +32,7 @@ class RunProgress(Watcher):
     """Counts replies, estimates the remaining time, and is shown now and then.
 
     The round is the strategy's own number in its messages; without one, each push is a round.
-
-    Parameters
-    ----------
-    rounds : int, optional
-        Their number, if known.
-    show : callable
-        Shows this.
-    every : float
-        Least seconds between two times.
-    clock : callable
-        Returns seconds.
+    ``show`` is called with this, at most once in ``every`` seconds.
     """
 
     rounds: int | None = None
@@ -66,7 +53,7 @@ class RunProgress(Watcher):
         self._round_began = self._push_began = 0.0
 
     def sent(self, messages: Sequence[Message]) -> None:
-        """Count from 0, unless messages of this round still wait."""
+        """Count from 0, unless this round goes on."""
         now = self.clock()
         still_wait = self.answered_now < self.asked
         number = _round_of(messages[0]) or (self.round if still_wait else self.round + 1)
@@ -95,7 +82,7 @@ class RunProgress(Watcher):
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds left of the run, or of the round if their number is unknown; None at first."""
+        """Seconds left of the run or, by default, the round; None at first."""
         now = self.clock()
         rounds_left = max(0, self.rounds - self.round) if self.rounds else 0
         done = self.round - self._first
@@ -108,16 +95,16 @@ class RunProgress(Watcher):
         return each * (self.asked - self.answered_now + rounds_left * self.asked)
 
     def text(self) -> str:
-        """Return the round and the kind of its messages in words."""
+        """Return the round and the kind of its messages."""
         of = f" of {self.rounds:,}" if self.rounds else ""
         return f"round {self.round:,}{of}, {self.kind}"
 
     def clients(self) -> str:
-        """Return how many clients have answered, in words."""
+        """Return how many clients have answered."""
         return f"{self.answered_now:,} of {self.asked:,} clients"
 
     def left(self) -> str:
-        """Return how long the rest takes, in words."""
+        """Return how long the rest takes."""
         seconds = self.seconds_left
         if seconds is None:
             return ""
@@ -147,13 +134,8 @@ BAR_SECONDS, LINE_SECONDS = 0.1, 5.0
 def watching(progress: bool | Watcher | None, rounds: int | None) -> Iterator[Watcher]:
     """Return a watcher that shows a bar or lines, or the given one.
 
-    Parameters
-    ----------
-    progress : bool or Watcher, optional
-        None is a bar if the error output is a terminal, else nothing. True is lines where there is
-        no terminal.
-    rounds : int, optional
-        Their number, if known.
+    None is a bar if the error output is a terminal, else nothing. True is lines where there is no
+    terminal.
     """
     at_terminal = sys.stderr.isatty()
     progress = at_terminal if progress is None else progress
@@ -175,7 +157,6 @@ def _line(pace: RunProgress) -> None:
 
 @contextlib.contextmanager
 def _bar() -> Iterator[Callable[[RunProgress], None]]:
-    """Draw a bar beneath the log, without a thread and without touching the apps' output."""
     error_output, console = sys.stderr, Console(stderr=True)
     columns = "{task.description}", BarColumn(), "{task.fields[clients]}", "{task.fields[left]}"
     bar = Progress(*columns, console=console, auto_refresh=False, redirect_stdout=False)

@@ -33,31 +33,27 @@ def run_in_process(
     progress: bool | Watcher | None = None,
     outcomes: Counter[str] | None = None,
 ) -> Context:
-    """Run an unmodified Flower app without an engine, in this process.
+    """Run an unmodified Flower app without an engine, in this process (docs/simulation.md).
 
-    With one worker, clients answer one after another in the thread that asks, in the order of the
-    messages: seeded apps repeat themselves, and breakpoints work. More workers are processes:
-    replies come in any order, and a client app that ends its process is an error reply.
-
-    One client app object serves all nodes of a worker, where Flower loads it for each message:
-    state outside ``context.state`` is shared here. Ctrl-C ends the run and its workers.
+    With one worker, clients answer one after another in the thread that asks. More workers are
+    processes: replies come in any order, and a client app that ends its process is an error reply.
+    One client app object serves all nodes of a worker: state outside ``context.state`` is shared.
+    Ctrl-C ends the run and its workers.
 
     Parameters
     ----------
     server_app, client_app : ServerApp and ClientApp
         As in the app's modules.
     num_nodes : int
-        Number of nodes; each has its number in ``context.node_config["partition-id"]``.
-    run_config : mapping, optional
-        ``context.run_config`` of both apps.
-    node_config : mapping, optional
-        Of every node, as ``ldp-policy``.
+        Each node has its number in ``context.node_config["partition-id"]``.
+    run_config, node_config : mapping, optional
+        ``context.run_config`` of both apps; and of every node, as ``ldp-policy``.
     strict : bool
         Whether messages and contexts pass through Flower's bytes, as over a network, and the first
         of each type to each node through the network's objects too.
     contexts : {"memory", "disk", "drop"}
-        Where a node's context is between two messages: in memory, in a temporary folder, or
-        nowhere, for nodes that are asked once.
+        Place of a node's context between two messages: in memory, in a temporary folder, or
+        nowhere.
     workers : int
         Number of messages that are answered at a time; 1 is this process.
     start : {"fork", "spawn"}, optional
@@ -65,11 +61,9 @@ def run_in_process(
         client app, which must be at the top level of a module, and the calling program needs ``if
         __name__ == "__main__"``.
     faults : Faults, optional
-        Absent and slow nodes and lost replies. Time limits and times to live then follow a
-        simulated clock, see :mod:`flower_ldp.simulation.faults`.
+        Absent and slow nodes and lost replies, by a simulated clock.
     progress : bool or Watcher, optional
-        A bar with rounds, clients and seconds left, by default at a terminal. True prints lines
-        elsewhere.
+        A bar, by default at a terminal. True prints lines elsewhere.
     outcomes : Counter of str, optional
         Counts replies: refusals by their code, all others under "".
 
@@ -126,6 +120,5 @@ def run_in_process(
 
 
 def _rounds(run_config: Config) -> int | None:
-    """Return the number of rounds under the name of Flower's templates, if the app has it."""
     rounds = run_config.get("num-server-rounds")
     return rounds if isinstance(rounds, int) and rounds > 0 else None

@@ -1,10 +1,9 @@
 """Worker processes: several messages at a time, each node's always at the same worker.
 
 To fork workers, the process forks one child at the start of the run, the nursery, which forks the
-workers and their replacements. A worker is therefore a copy of a process with one thread: locks of
-other threads and numerical libraries' threads do not survive a fork. The nursery holds an end of
-each connection, to cut it when the worker has died, since a process that the app forked may hold
-another end. Workers end with the nursery, and the nursery with the run, however that ends.
+workers and their replacements: locks and numerical libraries' threads do not survive a fork. The
+nursery holds an end of each connection, to cut it when the worker has died, since a process that
+the app forked may hold another end. Workers end with the nursery, and the nursery with the run.
 """
 
 import contextlib
@@ -49,10 +48,7 @@ _PR_SET_PDEATHSIG = 1
 def starter(start: Start | None, app: ClientApp, plan: Plan) -> Starter:
     """Return the starter of workers; None forks on Linux, and spawns elsewhere.
 
-    Raises
-    ------
-    ValueError
-        If there is no such way here, or a spawned app cannot be found by its name.
+    ValueError if there is no such way here, or a spawned app cannot be found by its name.
     """
     if start not in (None, "fork", "spawn"):
         raise ValueError(f"start must be fork or spawn, got {start!r}")
@@ -66,9 +62,8 @@ def starter(start: Start | None, app: ClientApp, plan: Plan) -> Starter:
 class Pool:
     """Answers messages in processes, so that replies come in any order.
 
-    A node's messages go to one worker, in the order of sending. A worker that dies is an error
-    reply for its message and is replaced; its nodes' contexts in memory are lost, those on disk are
-    not. The pool closes the starter.
+    A worker that dies is an error reply for its message and is replaced; its nodes' contexts in
+    memory are lost, those on disk are not.
     """
 
     def __init__(self, workers: int, starter: Starter) -> None:
@@ -125,8 +120,6 @@ class Pool:
 
 
 class _Worker(threading.Thread):
-    """A thread that gives a worker process its messages one by one."""
-
     def __init__(self, connection: Connection, starter: Starter, replies: _Replies) -> None:
         super().__init__(daemon=True)
         self.waiting: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
@@ -134,13 +127,11 @@ class _Worker(threading.Thread):
         self._connection, self._starter, self._replies = connection, starter, replies
 
     def run(self) -> None:
-        """Pass messages and replies on; close the connection at the end."""
         while (message := self.waiting.get()) is not None and not self.is_over:
             self._replies.put(self._answered(message))
         self._connection.close()
 
     def _answered(self, message: Message) -> Message | bytes:
-        """Return the reply, or an error if the process ends or the message cannot be written."""
         try:
             self._send(flower_api.to_bytes(message))
             return self._connection.recv_bytes()
@@ -188,7 +179,7 @@ def end_all(processes: Iterable[BaseProcess], grace: float) -> None:
 
 
 class Spawning:
-    """Starts workers that import the app, which must be at the top level of a module."""
+    """Starts workers that import the app."""
 
     def __init__(self, app: ClientApp, plan: Plan) -> None:
         self._name = _name_of(app)
@@ -196,7 +187,7 @@ class Spawning:
         self._processes: list[BaseProcess] = []
 
     def start(self) -> Connection:
-        """Start a worker; return the connection to it."""
+        """Start a worker."""
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(
@@ -209,12 +200,11 @@ class Spawning:
         return ours
 
     def close(self, grace: float) -> None:
-        """End the workers after a grace period in seconds."""
+        """End the workers after so many seconds."""
         end_all(self._processes, grace)
 
 
 def _name_of(app: ClientApp) -> str:
-    """Return the place where a new process finds an app, as ``module:name``."""
     modules = [one for one in sys.modules.values() if isinstance(one, ModuleType)]
     for module in modules:
         for name, value in list(vars(module).items()):
@@ -227,7 +217,6 @@ def _name_of(app: ClientApp) -> str:
 
 
 def _serve_by_name(connection: Connection, name: str, plan: Plan) -> None:
-    """Load an app by its name in a spawned process, and serve."""
     multiprocessing.current_process().daemon = False  # apps may start processes
     threading.Thread(target=_end_after_parent, daemon=True).start()
     app = pkgutil.resolve_name(name)
@@ -237,7 +226,6 @@ def _serve_by_name(connection: Connection, name: str, plan: Plan) -> None:
 
 
 def _end_after_parent() -> None:
-    """End this process when its parent ends."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -258,7 +246,7 @@ class Forking:
         theirs.close()
 
     def start(self) -> Connection:
-        """Start a worker; return the connection to it. OSError if the nursery has ended."""
+        """Start a worker; OSError if the nursery has ended."""
         ours, theirs = multiprocessing.get_context("fork").Pipe()
         with self._lock, theirs:
             self._control.send(None)
@@ -266,7 +254,7 @@ class Forking:
         return ours
 
     def close(self, grace: float) -> None:
-        """End the workers after a grace period in seconds."""
+        """End the workers after so many seconds."""
         with self._lock:
             with contextlib.suppress(OSError):
                 self._control.send(grace)
@@ -320,7 +308,6 @@ def _nurse(
 
 
 def _cut_after(process: BaseProcess, connection: Connection) -> None:
-    """End a worker's connection when the worker has ended."""
     with contextlib.suppress(ValueError):  # closed with the run
         process.join()
     _cut(connection)
@@ -337,7 +324,6 @@ def _cut(connection: Connection) -> None:
 def _serve_copy(
     connection: Connection, ends: list[Connection], nursery: int, app: ClientApp, plan: Plan
 ) -> None:
-    """Serve in a forked process."""
     _end_with(nursery, killed=True)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     for end in ends:
@@ -352,7 +338,7 @@ def _serve_copy(
 
 
 def _end_with(parent: int, *, killed: bool = False) -> None:
-    """Have this process end with its parent, where the system supports it."""
+    """End this process with its parent, where the system supports it."""
     if sys.platform == "linux":
         how = signal.SIGKILL if killed else signal.SIGTERM
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, how)

@@ -1,9 +1,8 @@
-"""Split learning on the wire: a proposal down, packed embeddings up, gradients down.
+"""Split learning on the wire: a proposal down, packed embeddings up, gradients down (docs/wire.md).
 
-The proposal names the randomizer with all its parameters, the table by the digest of its ids, and
-one block. A report is a version byte, then the randomized embeddings of the block's records in the
-common order: bits, each record padded with zeros to a whole byte; or one code as an unsigned
-integer of 1 or 2 bytes, least significant byte first.
+A report is a version byte, then the randomized embeddings of the block's records in the common
+order: bits, each record padded with zeros to a whole byte; or one code as an unsigned integer of 1
+or 2 bytes, least significant byte first.
 """
 
 from __future__ import annotations
@@ -65,7 +64,6 @@ def named(name: str, epsilon: float, width: int, one_hot: bool) -> EmbeddingMech
 
 
 def _record_bytes(mechanism: EmbeddingMechanism) -> int:
-    """Return the bytes of a record: as many as hold the bits, or a code."""
     if isinstance(mechanism, UnaryEncoding):
         return -(-mechanism.bits // 8)
     return _code_type(mechanism).itemsize
@@ -77,17 +75,7 @@ def _code_type(mechanism: CodebookEmbedding) -> np.dtype[np.unsignedinteger]:
 
 @dataclass(frozen=True)
 class TableTerms:
-    """The agreed form of a table.
-
-    Parameters
-    ----------
-    table : str
-        Its name.
-    ids : str
-        Digest of its ids (:attr:`Records.digest <flower_ldp.wire.record_ids.Records.digest>`).
-    records, block_size : int
-        Number of records, and of records in a block.
-    """
+    """The agreed form of a table: name, digest of its ids, number of records, block size."""
 
     table: str
     ids: str
@@ -106,17 +94,7 @@ class TableTerms:
 
 @dataclass(frozen=True)
 class EmbeddingProposal:
-    """A block of records that the server asks a party to release.
-
-    Parameters
-    ----------
-    mechanism : UnaryEncoding or CodebookEmbedding
-        The randomizer, under the name it has by default.
-    terms : TableTerms
-        The table.
-    block : int
-        Number of the block.
-    """
+    """A block of records that the server asks a party to release, by its number."""
 
     mechanism: EmbeddingMechanism
     terms: TableTerms
@@ -129,13 +107,7 @@ class EmbeddingProposal:
         return min(self.terms.block_size, left), self.mechanism.width
 
     def to_fields(self) -> dict[str, int | float | str | bool]:
-        """Return the record's fields.
-
-        Raises
-        ------
-        ValueError
-            If the mechanism adds no noise: there is nothing to propose.
-        """
+        """Return the record's fields; ValueError if the mechanism adds no noise."""
         mechanism = self.mechanism
         if mechanism.epsilon is None:
             raise ValueError("a proposal needs an epsilon: quantization alone is no release")

@@ -1,24 +1,12 @@
 """A protected evaluation on the wire: the server's proposal, and the bytes of a report.
 
-The proposal names the mechanism of the rows of class probabilities with all its parameters, and
-each scalar metric with bounds and a cost of its own. Other metrics stay on the client, which
-accepts a proposal exactly or refuses it.
+A report is the version, 1; the kind of the rows (1 = Laplace, grid steps; 2 = numbers of codes);
+their entries, row by row, as integers of w bytes; and metrics in the proposal's order, of 8 bytes:
+two's complement, lowest byte first. w is the least number of bytes for G plus 64 noise scales, or
+the largest code, so the proposal decides the length.
 
-====== ===== ===============================================================
-offset bytes content
-====== ===== ===============================================================
-0      1     version, 1
-1      1     kind of the rows: 1 = Laplace, grid steps; 2 = numbers of codes
-2      n k w kind 1: entries of the rows, row by row: integers of w bytes,
-             two's complement, lowest byte first
-2      n w   kind 2: the number of each row's code, likewise
-...    8 m   metrics in the proposal's order: integers of 8 bytes, likewise
-====== ===== ===============================================================
-
-w is the least number of bytes for G plus 64 noise scales, or the largest code, so the proposal
-decides the length. The client clamps an entry or metric more than 64 noise scales outside of its
-interval (a chance below e^-64), which is post-processing; the server refuses it. All other strings
-of the right length and head encode exactly one report.
+The client clamps an entry or metric more than 64 noise scales outside of its interval (a chance
+below e^-64), which is post-processing; the server refuses it.
 """
 
 from __future__ import annotations
@@ -81,14 +69,12 @@ def _name(mechanism: RowMechanism) -> str:
 
 
 def _own_field(mechanism: RowMechanism) -> Field:
-    """Return how fine the grid is, default or not; or the codebook, as doubles, code by code."""
     if isinstance(mechanism, Laplace):
         return _grid_bits(mechanism)
     return mechanism.codebook.astype("<f8").tobytes()
 
 
 def _read(name: str, fields: Mapping[str, object]) -> RowMechanism:
-    """Return the mechanism that a proposal states; raise WireError or ValueError."""
     epsilon = typed(fields, "epsilon", float)
     classes, rows = typed(fields, "classes", int), typed(fields, "rows", int)
     if name == "laplace":
@@ -101,10 +87,7 @@ def _read(name: str, fields: Mapping[str, object]) -> RowMechanism:
 
 
 def _entries(mechanism: RowMechanism) -> tuple[tuple[int, ...], tuple[int, int]]:
-    """Return the shape of a report's entries, the least and the largest one (in magnitude).
-
-    These are 64 noise scales below 0 and above G, or the first and the last code.
-    """
+    """Return the shape of a report's entries, the least and the largest one (in magnitude)."""
     if isinstance(mechanism, Laplace):
         far = mechanism.noise.farthest
         return (mechanism.rows, mechanism.classes), (-far, mechanism.steps + far)
@@ -120,7 +103,7 @@ class EvalProposal(AsksHealth):
     mechanism : Laplace or CodebookResponse
         Of the rows.
     metrics : mapping of str to BoundedMean
-        Of each metric, by its name in the app's reply; others never leave.
+        By the name in the app's reply; others never leave.
     health_epsilon : float or None
         Of the health bit (:mod:`flower_ldp.wire.proposal`); None for no bit.
     """
@@ -141,12 +124,12 @@ class EvalProposal(AsksHealth):
                 raise ValueError(f"a metric's name must be printable text, got {quoted(name)}")
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return what an answer costs one client: all rows, each metric, and the health bit."""
+        """Return the cost for one client: all rows, each metric, and the health bit."""
         metrics = (event for metric in self.metrics.values() for event in metric.events())
         return (*self.mechanism.events(), *metrics, *health_events(self.health_epsilon))
 
     def to_fields(self) -> dict[str, Field]:
-        """Return the record's fields; grids are stated outright, defaults or not."""
+        """Return the record's fields; grids are stated outright."""
         mechanism, name = self.mechanism, _name(self.mechanism)
         fields: dict[str, Field] = {
             "version": _VERSION,
@@ -166,14 +149,7 @@ class EvalProposal(AsksHealth):
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, object]) -> EvalProposal:
-        """Parse the record's fields, refusing anything unknown.
-
-        Raises
-        ------
-        WireError
-            ``"version"`` for another version, ``"fields"`` for missing, unknown or ill-typed
-            fields, ``"domain"`` for values outside their intervals.
-        """
+        """Parse the record's fields; WireError as an UpdateProposal does."""
         check_version(fields, _VERSION)
         fields, health = without_health(fields)
         names = set(fields)
@@ -203,12 +179,12 @@ def _metrics(fields: Mapping[str, object]) -> dict[str, BoundedMean]:
 
 
 def entry_bytes(mechanism: RowMechanism) -> int:
-    """Return w, the bytes of an entry of the rows' report."""
+    """Return w."""
     return _entries(mechanism)[1][1].bit_length() // 8 + 1
 
 
 def eval_report_length(proposal: EvalProposal) -> int:
-    """Return the number of bytes of every report that answers ``proposal``."""
+    """Return the number of bytes of every report."""
     shape, _ = _entries(proposal.mechanism)
     entries = math.prod(shape) * entry_bytes(proposal.mechanism)
     return _HEADER_BYTES + entries + _METRIC_BYTES * len(proposal.metrics)
@@ -219,10 +195,7 @@ def encode_eval_report(
 ) -> bytes:
     """Encode one report: int64 rows of the mechanism, and metrics in the proposal's order.
 
-    Raises
-    ------
-    ValueError
-        If the shape or the number of metrics is not the proposal's.
+    ValueError if the shape or the number of metrics is not the proposal's.
     """
     mechanism = proposal.mechanism
     shape, limits = _entries(mechanism)
@@ -239,13 +212,7 @@ def encode_eval_report(
 def decode_eval_report(
     data: bytes, proposal: EvalProposal
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Decode one report, strictly.
-
-    Returns
-    -------
-    rows : ndarray of int64, shape (rows, classes) or, of codes, (rows,)
-    metrics : ndarray of int64, shape (number of metrics,)
-        In the proposal's order.
+    """Decode one report, strictly, into int64 rows, shape (rows, classes) or (rows,), and metrics.
 
     Raises
     ------
@@ -270,7 +237,6 @@ def decode_eval_report(
 
 
 def _metric_limits(proposal: EvalProposal) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the least and the largest report of each metric."""
     limits = [metric.limits for metric in proposal.metrics.values()]
     least, most = np.array(limits, dtype=np.int64).reshape(-1, 2).T
     return least, most

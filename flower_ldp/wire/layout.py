@@ -1,13 +1,11 @@
 """A model as one vector: its arrays, their order and offsets, and a part of it.
 
-Both ends flatten the floating-point arrays in the record's order; an array without axes is one
-entry. Integer and boolean arrays (BatchNorm's counters) stay as the server sent them, and so do
-floating-point arrays outside the proposal, as BatchNorm's running statistics, which are averages of
-private inputs.
+Both ends flatten the floating-point arrays in the record's order. Integer and boolean arrays stay
+as the server sent them, and so do floating-point arrays outside the proposal, as BatchNorm's
+running statistics, which are averages of private inputs.
 
-A proposal may name arrays (``trainable``), a subspace (``subspace-dimension``, ``subspace-seed``),
-both or neither. With a subspace the mechanism works on k numbers in place of d. Both cost nothing,
-since a mechanism's guarantee holds for any function of the update.
+A proposal may name arrays, a subspace, both or neither (docs/part.md). Both cost nothing, since a
+mechanism's guarantee holds for any function of the update.
 """
 
 from __future__ import annotations
@@ -46,14 +44,10 @@ class Part:
     Parameters
     ----------
     names : tuple of str or None
-        Floating-point arrays; None for all.
+        Floating-point arrays; None for all. ValueError for no name, repeated ones, or too much for
+        a ledger's entry.
     subspace : Subspace or None
-        The subspace of the projection; None for the update itself.
-
-    Raises
-    ------
-    ValueError
-        If there is no name, names repeat, or they are too long for a ledger's entry.
+        Of the projection; None for the update itself.
     """
 
     names: tuple[str, ...] | None = None
@@ -93,11 +87,8 @@ WHOLE = Part()
 def without_part(fields: Mapping[str, object]) -> tuple[dict[str, object], Part]:
     """Return a proposal's other fields, and its part of the model.
 
-    Raises
-    ------
-    WireError
-        ``"fields"`` for another type or a missing field of the subspace; ``"domain"`` for values
-        outside their intervals.
+    WireError ``"fields"`` for another type or a missing field of the subspace; ``"domain"`` for
+    values outside their intervals.
     """
     others = {name: value for name, value in fields.items() if name not in _FIELDS}
     if (_DIMENSION in fields) != (_SEED in fields):
@@ -111,7 +102,7 @@ def without_part(fields: Mapping[str, object]) -> tuple[dict[str, object], Part]
 
 
 def patterns_of(trainable: Trainable | None) -> tuple[str, ...] | None:
-    """Return an argument's patterns; None for all arrays."""
+    """Return patterns; None for all arrays."""
     if trainable is None:
         return None
     patterns = (trainable,) if isinstance(trainable, str) else trainable
@@ -128,14 +119,8 @@ def patterns_of(trainable: Trainable | None) -> tuple[str, ...] | None:
 def named_by(patterns: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
     """Return the names of the floating-point arrays that patterns match, in the record's order.
 
-    Parameters
-    ----------
-    patterns : sequence of str
-        Names, or shell patterns: ``*`` any text, dots included, ``?`` any character, ``[abc]`` one
-        of these; case matters. Running statistics (:func:`running_statistics`) need their own
-        names.
-    arrays : mapping of str to ndarray
-        A model.
+    Shell patterns: ``*`` any text, dots included, ``?`` any character, ``[abc]`` one of these; case
+    matters. Running statistics (:func:`running_statistics`) need their own names.
 
     Raises
     ------
@@ -177,8 +162,7 @@ def running_statistics(arrays: Mapping[str, NDArray[Any]]) -> frozenset[str]:
 def perhaps_statistics(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
     """Return names of other floating-point arrays that may be running statistics.
 
-    Their names look like it, or an integer without axes (a counter of batches) follows two vectors
-    of one length.
+    Their names look like it, or an integer without axes follows two vectors of one length.
     """
     names = list(arrays)
     found = {name for name in names if "running_" in name or "moving_" in name}
@@ -226,7 +210,7 @@ class ModelLayout:
     part : Part
         The part of the reports; by default all floating-point arrays.
     alone : bool
-        Whether a trained model may hold the part's arrays alone. It may wherever the part names
+        Whether a trained model may hold the part's arrays alone, as it may wherever the part names
         them.
     """
 
@@ -239,15 +223,6 @@ class ModelLayout:
         cls, arrays: Mapping[str, NDArray[Any]], part: Part = WHOLE, *, alone: bool = False
     ) -> ModelLayout:
         """Read the layout of a model.
-
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray
-            The model.
-        part : Part
-            The part of the reports.
-        alone : bool
-            Whether a trained model may hold the part's arrays alone.
 
         Raises
         ------
@@ -297,12 +272,12 @@ class ModelLayout:
 
     @cached_property
     def dimension(self) -> int:
-        """d: number of entries of the update."""
+        """Entries of the update, d."""
         return sum(spec.size for spec in self.updated)
 
     @property
     def entries(self) -> int:
-        """Number of entries that a report is about: the subspace's k, or d without one."""
+        """Entries that a report is about: the subspace's k, or d."""
         return self.dimension if self.part.subspace is None else self.part.subspace.dimension
 
     def check_names(self, found: Iterable[str]) -> None:
@@ -319,19 +294,9 @@ class ModelLayout:
     def difference(
         self, new: Mapping[str, NDArray[Any]], old: Mapping[str, NDArray[Any]]
     ) -> NDArray[np.float32]:
-        """Return ``new - old`` over the part's arrays, flattened.
+        """Return ``new - old`` over the part's arrays, flattened to float32 of shape (d,).
 
-        Parameters
-        ----------
-        new : mapping of str to ndarray
-            The trained model in this layout, in any order of names. Where it may hold the part
-            alone, other arrays are not read.
-        old : mapping of str to ndarray
-            The model that was sent.
-
-        Returns
-        -------
-        ndarray of float32, shape (d,)
+        ``new`` has any order of names, and its other arrays are as in :meth:`check_names`.
 
         Raises
         ------
@@ -365,7 +330,6 @@ class ModelLayout:
         return update
 
     def _pieces(self, update: NDArray[Any]) -> Iterator[tuple[ArraySpec, NDArray[Any]]]:
-        """Yield the arrays of the update, each with its entries of a flat one, in its shape."""
         start = 0
         for spec in self.updated:
             yield spec, update[start : start + spec.size].reshape(spec.shape)
@@ -383,20 +347,7 @@ class ModelLayout:
     def add(
         self, arrays: Mapping[str, NDArray[Any]], update: NDArray[np.floating[Any]]
     ) -> dict[str, NDArray[Any]]:
-        """Return the model plus a flat update; other arrays are unchanged.
-
-        Parameters
-        ----------
-        arrays : mapping of str to ndarray
-            A model of this layout.
-        update : ndarray of floats, shape (d,)
-            The update.
-
-        Raises
-        ------
-        ValueError
-            If ``update`` has another length than d.
-        """
+        """Return the model plus a flat update of shape (d,), or ValueError for another."""
         if update.shape != (self.dimension,):
             raise ValueError(f"update must have shape ({self.dimension},), got {update.shape}")
         moved = {spec.name: arrays[spec.name] for spec in self.specs}

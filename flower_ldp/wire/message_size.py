@@ -1,8 +1,7 @@
 """The bytes of a message once it is inflated, counted from the objects that arrived.
 
-Flower sends a message as objects that name others: an Array its chunks by indices that may repeat,
-a record its arrays. One chunk of 1 MiB can become any number of bytes, and Flower inflates
-everything in an object's head. Only objects whose JSON lists others are read here; none is joined.
+Flower sends a message as objects that name others, by indices that may repeat: one chunk of 1 MiB
+can become any number of bytes. Only objects whose JSON lists others are read here; none is joined.
 """
 
 import json
@@ -17,22 +16,13 @@ _OF_LISTS, _OF_FIELDS = 8, 64
 
 
 def check_size(name: str, contents: Mapping[str, bytes], least: int) -> int:
-    """Return how many bytes a message takes.
-
-    Parameters
-    ----------
-    name : str
-        Of the message's own object.
-    contents : mapping of str to bytes
-        All its objects, by name.
-    least : int
-        Bytes that any message may take.
+    """Return how many bytes a message takes, by all its objects and its own object's name.
 
     Raises
     ------
     WireError
-        If it takes more than that and more than twice the arrived bytes, the object is no message,
-        or one lists others than it is built of.
+        If it takes more than ``least`` and more than twice the arrived bytes, the object is no
+        message, or one lists others than it is built of.
     Exception
         Of any kind, if the objects are no message.
     """
@@ -62,7 +52,6 @@ def _check(size: int, most: int) -> None:
 
 
 def _factor(content: bytes) -> int:
-    """Return what a byte of an object takes in memory."""
     if content.startswith(_CHUNK) or (content.startswith(_CONFIG) and _is_bytes(content)):
         return 1
     return _OF_FIELDS if content.startswith((_CONFIG, _METRICS)) else _OF_LISTS
@@ -94,7 +83,6 @@ def _is_bytes(content: bytes) -> bool:
 
 
 def _listed(content: bytes) -> list[str]:
-    """Return the objects that the head of one lists."""
     head = content.partition(b"\0")[0]
     below = head.split(b" ")[1].decode().split(",")
     return below if below != [""] else []

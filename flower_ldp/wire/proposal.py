@@ -1,8 +1,7 @@
 """A proposal about training updates, on the wire: one mechanism's parameters, and a health bit.
 
-A proposal states every public parameter of the randomizers, so that client and server compute the
-same probabilities. The client accepts it exactly or refuses. A report is the mechanism's bytes and
-the health bit, if asked for; its length is public.
+A proposal states every public parameter of the randomizers. The client accepts it exactly or
+refuses. A report is the mechanism's bytes and the health bit, if asked for; its length is public.
 
 With the field ``health-epsilon`` one more byte, 0 or 1, says whether the report is neutral because
 the app failed or its reply could not be read. The bit passes binary randomized response and is
@@ -41,7 +40,7 @@ def check_version(fields: Mapping[str, object], known: int) -> None:
 
 
 def many(fields: Mapping[str, object], name: str, kind: type[ValueT]) -> list[ValueT]:
-    """Return a field that is a list of values of the very type; raise WireError if it is not."""
+    """Return a field that is a list of values of the very type, or raise WireError."""
     values = fields[name]
     if not isinstance(values, list) or not all(type(value) is kind for value in values):
         raise WireError("fields", f"{name} must be a list of {kind.__name__}, got {quoted(values)}")
@@ -50,7 +49,7 @@ def many(fields: Mapping[str, object], name: str, kind: type[ValueT]) -> list[Va
 
 @contextmanager
 def in_domain() -> Iterator[None]:
-    """Turn a ValueError into a WireError ``"domain"``: a value is outside its interval."""
+    """Turn a ValueError into a WireError ``"domain"``."""
     try:
         yield
     except WireError:
@@ -69,7 +68,7 @@ MechanismT = TypeVar("MechanismT", bound=UpdateMechanism)
 
 
 class AsksHealth:
-    """A proposal that asks for a health bit, where ``health_epsilon`` is no None."""
+    """A proposal that may ask for a health bit."""
 
     health_epsilon: float | None
 
@@ -78,19 +77,13 @@ class AsksHealth:
 
     @property
     def health(self) -> BinaryResponse | None:
-        """What the health bit goes through, if one is asked for."""
+        """The health bit's randomized response, or None."""
         epsilon = self.health_epsilon
         return None if epsilon is None else BinaryResponse(epsilon, name=HEALTH)
 
 
 def health_events(epsilon: float | None) -> tuple[PrivacyEvent, ...]:
-    """Return what the bit costs one client: nothing if none is asked for.
-
-    Raises
-    ------
-    ValueError
-        If epsilon is outside (0, 100].
-    """
+    """Return the bit's cost for one client; ValueError for an epsilon outside (0, 100]."""
     return () if epsilon is None else BinaryResponse(epsilon, name=HEALTH).events()
 
 
@@ -100,19 +93,13 @@ def health_fields(epsilon: float | None) -> dict[str, float]:
 
 
 def without_health(fields: Mapping[str, object]) -> tuple[dict[str, object], float | None]:
-    """Return a proposal's other fields, and the bit's epsilon or None.
-
-    Raises
-    ------
-    WireError
-        ``"fields"`` if it is there and no float.
-    """
+    """Return a proposal's other fields, and the bit's epsilon; WireError for another type."""
     others = {name: value for name, value in fields.items() if name != HEALTH_FIELD}
     return others, typed(fields, HEALTH_FIELD, float) if HEALTH_FIELD in fields else None
 
 
 def health_length(epsilon: float | None) -> int:
-    """Return by how many bytes a report is longer for the bit."""
+    """Return the bytes that the bit adds."""
     return 0 if epsilon is None else 1
 
 
@@ -126,13 +113,7 @@ def append_health(report: bytes, bit: int | None) -> bytes:
 
 
 def split_health(data: bytes, *, asked: bool) -> tuple[bytes, int | None]:
-    """Undo :func:`append_health`, strictly; the bit is None if it was not asked for.
-
-    Raises
-    ------
-    WireError
-        ``"health"`` if the last byte is no bit, or there is none.
-    """
+    """Undo :func:`append_health`; WireError ``"health"`` if the last byte is no bit."""
     if not asked:
         return data, None
     if not data or data[-1] not in (0, 1):
@@ -156,11 +137,11 @@ class UpdateProposal(AsksHealth, Generic[MechanismT]):
     health_epsilon: float | None = None
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return what an answer costs one client."""
+        """Return the cost for one client."""
         return (*self.mechanism.events(), *health_events(self.health_epsilon))
 
     def report_bytes(self, dimension: int) -> int:
-        """Return the number of bytes of every report of so many entries, health bit included."""
+        """Return the number of bytes of every report, health bit included."""
         return self.mechanism.report_length(dimension) + health_length(self.health_epsilon)
 
     def to_fields(self) -> dict[str, Parameter]:
@@ -176,14 +157,7 @@ class UpdateProposal(AsksHealth, Generic[MechanismT]):
     def from_fields(
         cls, fields: Mapping[str, object], known: Mapping[str, Callable[..., MechanismT]]
     ) -> UpdateProposal[MechanismT]:
-        """Parse the record's fields, refusing anything unknown.
-
-        Parameters
-        ----------
-        fields : mapping
-            Of the record.
-        known : mapping of str to callable
-            Readers of parameters, by the name of a mechanism.
+        """Parse the record's fields; ``known`` reads parameters by the name of a mechanism.
 
         Raises
         ------

@@ -1,16 +1,9 @@
-"""Which records a split run is about: the same ids at every party, in one order, in blocks.
+"""The records of a split run: the same ids at every party, in one order, in blocks.
 
-Parties and server hold different columns of the same records. Before anything else they check
-that their ids agree, by a digest that does not depend on the order in which a party has them.
-The common order is that of SHA-256 over the id: known to all, fixed for ever, and without a
-pattern that a sorted order would bring (records of one class together).
-
-Records are cut into **blocks** of one fixed size in this order. A block is a batch of the
-training and also an account of the ledger's: each record is in one block, and all of a block is
-released together, so that a record pays for its own block's releases and for no other block's. The
-party, not the server, decides their size: with other blocks costs add to those of the first ones.
-
-Ids are public here: each party knows the other parties' ids, and the server does.
+Parties and server check by a digest that their ids agree. The common order is that of SHA-256 over
+the id. In it records are cut into **blocks** of one fixed size, each a batch of the training and an
+account of the ledger's (docs/embedding.md). All of a block is released together. The party, not the
+server, decides the size. Ids are public among the parties and the server.
 """
 
 from __future__ import annotations
@@ -29,19 +22,9 @@ from flower_ldp.parameter_bounds import check_in
 
 @dataclass(frozen=True)
 class Records:
-    """The ids of one table.
+    """The ids of one table, in the order of the holder's own rows.
 
-    Parameters
-    ----------
-    ids : tuple of str
-        In the order of the holder's own rows; all different, at least one.
-
-    Raises
-    ------
-    ValueError
-        If there is none, one is empty, or one occurs twice.
-    TypeError
-        If one is no string.
+    ValueError unless there is one and all are different and not empty, TypeError for other types.
     """
 
     ids: tuple[str, ...]
@@ -118,18 +101,13 @@ class RecordTables:
         return hashlib.sha256("\n".join([str(self.block_size), *parts]).encode()).hexdigest()
 
     def blocks(self, table: str) -> int:
-        """Return how many blocks a table has."""
+        """Return a table's number of blocks."""
         return -(-len(self.tables[table]) // self.block_size)
 
     def rows(self, table: str, block: int) -> NDArray[np.int64]:
         """Return the holder's rows of a block, in the common order.
 
-        Raises
-        ------
-        KeyError
-            If there is no such table.
-        ValueError
-            If there is no such block.
+        KeyError if there is no such table, ValueError if there is no such block.
         """
         if not 0 <= block < self.blocks(table):
             raise ValueError(f"block must be in [0, {self.blocks(table)}), got {block}")

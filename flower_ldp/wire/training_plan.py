@@ -1,15 +1,13 @@
 """Private training on the wire: the plan that a server proposes, and a trained model for keeping.
 
-Flower's own strategies send one ConfigRecord with the model and take what it holds from
-``start(train_config=...)``. A plan travels there, in fields of its own beside the others::
+A plan travels in fields of its own of the ConfigRecord that Flower's strategies send::
 
     strategy.start(grid, arrays, train_config=ConfigRecord(plan_fields(plan)))
 
-A server that proposes no plan sends none of them; then the owner's policy has to set one.
+Without it the owner's policy has to set one.
 
-The bytes of a trained model are a version, a weight, and its arrays one after the other, as the
-model sent has them. Names, shapes and dtypes are those of the model that the server sent, so they
-are not written down again, and all models that answer one message have one length.
+The bytes of a trained model are a version, a weight, and its arrays one after the other, without
+their public names, shapes and dtypes: all models that answer one message have one length.
 """
 
 import hashlib
@@ -63,13 +61,7 @@ def read_plan(fields: Mapping[str, object]) -> TrainingPlan | None:
 
 
 def read_proximal(fields: Mapping[str, object]) -> float:
-    """Return the weight of FedProx's proximal term; 0 where there is none.
-
-    Raises
-    ------
-    WireError
-        If it is no number in [0, 1e6].
-    """
+    """Return the weight of FedProx's proximal term, by default 0; WireError outside [0, 1e6]."""
     value: Any = fields.get(PROXIMAL, 0.0)
     if type(value) not in (int, float) or not 0 <= value <= 1e6:
         raise WireError("fields", f"{PROXIMAL} must be a number in [0, 1e6], got {quoted(value)}")
@@ -83,22 +75,9 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def encode_model(arrays: Arrays, sent: Arrays, weight: int) -> bytes:
-    """Return a model's bytes.
+    """Return a model's bytes, with the dtypes of ``sent`` and a public weight in [0, 2^64).
 
-    Parameters
-    ----------
-    arrays : mapping of str to ndarray
-        The model; an array for each of ``sent``, of its shape. Each gets the dtype that it has
-        there.
-    sent : mapping of str to ndarray
-        The model that the server sent.
-    weight : int
-        Public, in [0, 2^64).
-
-    Raises
-    ------
-    WireError
-        If an array is missing or has another shape.
+    WireError if an array is missing or has another shape.
     """
     parts = [_HEAD.pack(_VERSION, weight)]
     for name, like in sent.items():
@@ -110,13 +89,7 @@ def encode_model(arrays: Arrays, sent: Arrays, weight: int) -> bytes:
 
 
 def decode_model(data: bytes, sent: Arrays) -> tuple[dict[str, NDArray[Any]], int]:
-    """Return the model of which :func:`encode_model` made these bytes, and its weight.
-
-    Raises
-    ------
-    WireError
-        If they are of another version or length.
-    """
+    """Undo :func:`encode_model`; WireError for another version or length."""
     sizes = {name: like.size * like.dtype.itemsize for name, like in sent.items()}
     if len(data) != _HEAD.size + sum(sizes.values()):
         raise WireError("length", f"{len(data)} bytes are no model like the one sent")
@@ -132,7 +105,7 @@ def decode_model(data: bytes, sent: Arrays) -> tuple[dict[str, NDArray[Any]], in
 
 
 def model_digest(arrays: Arrays) -> str:
-    """Return a digest of a model: of names, shapes, dtypes and entries; hexadecimal."""
+    """Return a hexadecimal digest of names, shapes, dtypes and entries."""
     found = hashlib.sha256()
     for name, array in arrays.items():
         head = repr((name, array.shape, array.dtype.str)).encode()
@@ -142,5 +115,4 @@ def model_digest(arrays: Arrays) -> str:
 
 
 def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype with its low bytes first."""
     return dtype.newbyteorder("<")
