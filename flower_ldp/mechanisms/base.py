@@ -1,7 +1,5 @@
 r"""What every mechanism offers: a randomizer, its price, and the value of its reports.
 
-``randomize`` alone combines private data and noise; ``estimate`` is the server's half.
-
 **Invalid input.** ``randomize`` answers every value: a refusal that depends on a private value is
 an outcome that no epsilon covers. An unreadable value (NaN, another shape or dtype, an unknown
 category) gets the *neutral law*, a mixture of the laws of valid values, so the same epsilon holds
@@ -15,7 +13,7 @@ ValueError.
 .. math:: \cos = \sqrt{\frac{x}{1 + x}}, \qquad x = \frac{N e}{d}
 
 for an efficiency e of one report and d weights, in a round as in all steps of a run. Clients that
-differ have less, by the share that they have in common.
+differ have less.
 """
 
 from __future__ import annotations
@@ -129,7 +127,7 @@ class UpdateMechanism(Mechanism[object, Any]):
 
     @abstractmethod
     def log_prob(self, report: Any, value: object, dimension: int | None = None) -> float:
-        """Return log P(report | value); raise ValueError if ``report`` is none of its own."""
+        """Return log P(report | value), or raise ValueError if ``report`` is none."""
 
     def audit_pairs(self, dimension: int) -> tuple[Contrast, ...]:
         """Return an audit's contrasts: by default an update against its negative and zeros.
@@ -142,11 +140,11 @@ class UpdateMechanism(Mechanism[object, Any]):
 
     @abstractmethod
     def report_length(self, dimension: int) -> int:
-        """Return the number of bytes of every report; raise ValueError where there can be none."""
+        """Return the bytes of every report, or raise ValueError where there is none."""
 
     @abstractmethod
     def encode(self, report: Any, dimension: int) -> bytes:
-        """Return the bytes of a report; raise ValueError if it is none of this mechanism."""
+        """Return the bytes of a report, or raise ValueError if it is none."""
 
     @abstractmethod
     def decode(self, data: bytes, dimension: int) -> Any:
@@ -156,7 +154,7 @@ class UpdateMechanism(Mechanism[object, Any]):
         """
 
     def check_length(self, data: bytes, dimension: int) -> None:
-        """Raise WireError ``"version"`` or ``"length"`` unless bytes have those of a report."""
+        """Raise WireError ``"version"`` or ``"length"`` for bytes of no report."""
         check_report_length(data, self.report_length(dimension))
 
     def total(self, reports: Iterable[Any], dimension: int) -> NDArray[Any]:
@@ -199,7 +197,7 @@ class UpdateMechanism(Mechanism[object, Any]):
 
 
 def check_report_length(data: bytes, expected: int) -> None:
-    """Raise WireError unless a report has this version and so many bytes."""
+    """Raise WireError for another version or number of bytes."""
     if data and data[0] != REPORT_VERSION:
         raise WireError("version", f"version {data[0]}, expected {REPORT_VERSION}")
     if len(data) != expected:
@@ -207,7 +205,7 @@ def check_report_length(data: bytes, expected: int) -> None:
 
 
 def typed(given: Mapping[str, object], name: str, kind: type[Any]) -> Any:
-    """Return a parameter of exactly this type, or of a subclass of float; else raise WireError."""
+    """Return a parameter of exactly this type, or a subclass of float; else raise WireError."""
     value = given[name]
     right = isinstance(value, float) if kind is float else type(value) is kind
     if not right:
@@ -251,16 +249,8 @@ class NullDistribution:
 
     .. math:: E|S|^2 = N l, \qquad Var |S|^2 = 2 N (N - 1) q + N\,Var |e|^2.
 
-    Parameters
-    ----------
-    square_length : float
-        l, of one report.
-    square_product : float
-        q, mean square of the inner product of two reports.
-    along : float
-        Share of a mean report's square that lies along the update.
-    square_spread : float
-        Variance of a report's square length.
+    ``along`` is the share of a mean report's square that lies along the update, and
+    ``square_spread`` the variance of a report's square length.
     """
 
     square_length: float
@@ -269,7 +259,7 @@ class NullDistribution:
     square_spread: float = 0.0
 
     def deviation(self, reports: int) -> float:
-        """Return the standard deviation of :meth:`signal` if there is none."""
+        """Return the standard deviation of :meth:`signal` without one."""
         products = 2.0 * self.square_product * (1.0 - 1.0 / reports)
         spread = math.sqrt(products + self.square_spread / reports)
         return self.along * spread / self.square_length
@@ -288,14 +278,14 @@ class NullDistribution:
 
 
 class UpdatePlan(ABC):
-    """A mechanism's sizes for one dimension, and the expected quality of sums of its reports."""
+    """Sizes for one dimension, and the expected quality of sums of reports."""
 
     #: d, entries of the update.
     dimension: int
 
     @property
     def summary(self) -> str:
-        """The sizes chosen, in words; empty if nothing was chosen."""
+        """The sizes chosen, in words, or empty."""
         return ""
 
     @property
@@ -306,29 +296,29 @@ class UpdatePlan(ABC):
     @property
     @abstractmethod
     def null_distribution(self) -> NullDistribution:
-        """Law of a sum of reports that are independent of the updates."""
+        """Law of a sum of reports independent of the updates."""
 
     @property
     def bias(self) -> float:
-        """Square of a whole run's reports across the update, over that along it."""
+        """Square of a run's reports across the update, over that along it."""
         return 0.0
 
     def cosine_of_sum(self, reports: int) -> float:
-        """Return the expected cosine of a round's sum with its clients' direction."""
+        """Return the expected cosine of a round's sum."""
         return cosine_of(reports * self.efficiency / self.dimension)
 
 
 def signal_of(cosine: float) -> float:
-    """Return x, the signal over the noise in square length, of a cosine below 1."""
+    """Return x of a cosine below 1."""
     return cosine**2 / (1.0 - cosine**2)
 
 
 def cosine_of(signal: float, bias: float = 0.0) -> float:
-    """Return the cosine of a signal x, sqrt(x / (1 + x)) without bias; 0 for none."""
+    """Return the cosine of a signal x; 0 for none."""
     signal = max(signal, 0.0)
     return math.sqrt(signal / (1.0 + signal * (1.0 + bias)))
 
 
 def run_cosine(plan: UpdatePlan, reports: int) -> float:
-    """Return the expected cosine of a run's steps together; ``reports`` is of all rounds."""
+    """Return the expected cosine of a run's ``reports``."""
     return cosine_of(reports * plan.efficiency / plan.dimension, plan.bias)

@@ -136,7 +136,7 @@ class CodebookResponse(Mechanism[object, Any]):
         return found
 
     def _encoded(self, value: object) -> Ints:
-        """Return the number of each row's code, and -1 for rows off the simplex."""
+        """Return the code of each row, -1 off the simplex."""
         rows, good = read_simplex_rows(value, (self.rows, self.classes))
         return np.where(good, self.encode(rows), INVALID)
 
@@ -151,7 +151,7 @@ class CodebookResponse(Mechanism[object, Any]):
         return self.response.randomize_array(self._encoded(value), rng)
 
     def log_prob(self, report: ArrayLike, value: object) -> float:
-        """Return log P(report | value) as built; ValueError if the report is malformed."""
+        """Return log P(report | value), or ValueError for no report."""
         named = check_labels("report", report, self.codes)
         if named.shape != (self.rows,):
             raise ValueError(f"report must have shape ({self.rows},), got {named.shape}")
@@ -159,7 +159,7 @@ class CodebookResponse(Mechanism[object, Any]):
         return math.fsum(self.response.log_prob(reported, true) for reported, true in pairs)
 
     def count(self, reports: ArrayLike) -> Ints:
-        """Return the number of reports of each code, shape (m,)."""
+        """Return the reports of each code, shape (m,)."""
         named = check_labels("reports", reports, self.codes)
         return np.bincount(named.reshape(-1), minlength=self.codes).astype(np.int64)
 
@@ -184,13 +184,7 @@ def _check_counts(counts: ArrayLike) -> Floats:
 
 
 def maximum_likelihood(counts: ArrayLike, epsilon: float) -> Floats:
-    """Return the likeliest shares, in closed form; float64 on the simplex.
-
-    Raises
-    ------
-    ValueError
-        If the counts are malformed or there is no report.
-    """
+    """Return the likeliest shares, float64 on the simplex; ValueError without reports."""
     found = _check_counts(counts)
     noise = 1.0 / math.expm1(epsilon)  # q/t, which does not depend on the number of categories
     falling = np.sort(found)[::-1]
@@ -210,14 +204,9 @@ def em_estimate(
 ) -> Floats:
     """Return shares by expectation-maximization; float64 on the simplex.
 
-    ``counts`` are reports of each category, and ``prior``, all positive, is the start, both of
-    shape (m,). Steps end after ``iterations``, at least 1, or when one raises the log-likelihood
-    per report by less than ``tolerance``, at least 0.
-
-    Raises
-    ------
-    ValueError
-        If the counts or the prior are malformed, or a parameter is outside its interval.
+    ``counts`` are reports of each category, and ``prior``, all positive, is the start: both of
+    shape (m,). At most ``iterations`` steps, at least 1, end when one raises the log-likelihood per
+    report by less than ``tolerance``, at least 0. ValueError for malformed arguments.
     """
     found, shares = _check_counts(counts), np.asarray(prior, dtype=np.float64)
     if shares.shape != found.shape or not (np.isfinite(shares) & (shares > 0)).all():
@@ -240,7 +229,7 @@ def em_estimate(
 
 
 def log_likelihood(counts: ArrayLike, epsilon: float, shares: ArrayLike) -> float:
-    """Return the log-likelihood of shares, up to a constant of the counts."""
+    """Return the log-likelihood of shares, up to a constant."""
     found, judged = np.asarray(counts, dtype=np.float64), np.asarray(shares, dtype=np.float64)
     noise = 1.0 / math.expm1(epsilon)
     law = (noise + judged) / (1.0 + noise * len(judged))

@@ -2,9 +2,9 @@ r"""Codewords: a report is one public unit vector near the client's direction.
 
 A public code has M = 2n unit vectors: the rows of Hadamard's matrix of order n behind public random
 signs (:mod:`flower_ldp.mechanisms.hadamard`), over their length, each with both signs. A seed gives
-G codes. An update u of d <= n entries, padded with zeros, has an inner product with each codeword.
-Exactly the K codewords of the largest are *favoured* (S). The report is the number r of a code,
-uniform and independent of u, and a codeword c of it with
+G codes. An update u of d <= n entries is padded with zeros. Exactly the K codewords of the largest
+inner products with it are *favoured* (S). The report is the number r of a code, uniform and
+independent of u, and a codeword c of it with
 
 .. math:: P(c \mid u, r) \propto e^{\epsilon\,[c \in S_r(u)]}.
 
@@ -18,7 +18,8 @@ seed.
 **Proof**: r is independent of u. For given r, S has exactly K of M codewords for every u, so the
 normalizer K e^epsilon + M - K is the same for all, and two probabilities of one c differ by a
 factor of at most e^epsilon. Ties are broken by position from an offset that is drawn uniformly for
-each report and not reported: the proof holds for each offset, hence for their mixture.
+each report and not reported: the proof holds for each offset, hence for their mixture. With B
+blocks equal parts of the update have a matrix each, and all codewords compete for the K places.
 
 **Exactness**: integer weights in units of 2^-256, rounded to the safe side. Rounded inner products
 only order the codewords. Both sides take the same random numbers and work, so time does not show a
@@ -26,29 +27,22 @@ favoured report.
 
 **Invalid input**: anything but d finite numbers counts as zeros, which get a uniform codeword.
 
-**Blocks.** B equal parts of the update have a matrix each. All codewords compete for the K places,
-and the proof is the same.
-
 **Estimate.** For an update in a random direction the mean report is that direction times :math:`g =
 \kappa\,m(K)/\sqrt n`, with :math:`\kappa = P(S) - (1 - P(S)) K/(M-K)` and m(K) the mean of the K
-largest of n normal magnitudes. Codewords, cut to d entries, are :math:`\sqrt{d/n}` long. The sum of
-N reports of one update has the cosine
+largest of n normal magnitudes. The sum of N reports of one update has the cosine
 
 .. math:: \frac{1}{\cos^2} - 1 = \frac{d/n - g^2}{N g^2}
     + \frac{1 - 1/N}{G} \Big(\frac{d}{K\,m(K)^2} - 1\Big).
 
 The second term is the bias of G codes: exact for d = n, up to twice as large for d near n/2, and
-falling over rounds, which have other codes.
-
-B blocks add a bias to those in which the update is longest. Of a block of r times its fair length
-the mean report holds :math:`h(r)`, hence the square cosine
+falling over rounds. B blocks add a bias to those in which the update is longest. Of a block of r
+times its fair length the mean report holds :math:`h(r)`, hence the square cosine
 
 .. math:: a = \frac{E[r\,h(r)]^2}{E[r^2]\,E[h(r)^2]}, \qquad
     h(r) \propto (1 - c^2)^{(s-1)/2}, \quad c = \tau / (r \sqrt s)
 
-for blocks of s entries and :math:`r^2` chi-square with s degrees over s (an update spread over all
-blocks). K of n rows are as near as :math:`\tau`, by the Beta law. Codes and rounds do not average
-it out.
+for blocks of s entries and :math:`r^2` chi-square with s degrees over s. K of n rows are as near as
+:math:`\tau`, by the Beta law. Codes and rounds do not average it out.
 
 **Source**: Isik, Chen, Ozgur, Weissman, No, "Exact optimality of communication-privacy-utility
 tradeoffs in distributed mean estimation", NeurIPS 2023 (k-closest encoding on a rotated code);
@@ -82,7 +76,7 @@ _ONE_BY_ONE = 1024
 
 @dataclass(frozen=True)
 class CodewordPlan(UpdatePlan):
-    """The sizes and the law of codewords for one dimension; all of it public.
+    """The public sizes and the law of codewords for one dimension.
 
     ``dimension`` is d, ``favoured`` K, ``rotations`` G and ``blocks`` B. ``order`` is n: for each
     block the least power of two from its entries on. ``weight`` is P(S) in units of 2^-256, rounded
@@ -122,7 +116,7 @@ class CodewordPlan(UpdatePlan):
         return 1 + -(-self.bits // 8)
 
     def describe(self, of: str) -> list[Fact]:
-        """Return the sizes of a report and its value, under keys in ``of``."""
+        """Return sizes and value of a report, under keys in ``of``."""
         codes = f" in {self.rotations:,} codes of {self.codewords:,} codewords"
         blocks = f" of {self.block_size:,} weights"
         return [
@@ -154,7 +148,7 @@ class CodewordPlan(UpdatePlan):
 
     @property
     def projection(self) -> float:
-        """g, the expected inner product of a report with the update's direction."""
+        """g, the mean inner product of a report with the update's direction."""
         return self.contrast * _mean_of_largest(self.order, self.favoured) / math.sqrt(self.order)
 
     @property
@@ -165,13 +159,13 @@ class CodewordPlan(UpdatePlan):
 
     @property
     def bias(self) -> float:
-        """Square of a run's reports across the update, over that along it; 0 for one block."""
+        """Square of a run's reports across the update, over that along it."""
         if self.blocks == 1:
             return 0.0
         return 1.0 / alignment(self.block_size, self.favoured / self.order) - 1.0
 
     def cosine_of_sum(self, reports: int) -> float:
-        """Return the expected cosine of a round's sum with an update spread over all blocks."""
+        """Return the expected cosine for an update spread over all blocks."""
         if self.efficiency <= 0.0:  # of an epsilon that is as good as 0
             return 0.0
         noise = self.dimension / (reports * self.efficiency)
@@ -217,7 +211,6 @@ def _plan(mechanism: Codeword, dimension: int) -> CodewordPlan:
 
 
 def _weight(epsilon: float, size: int, codewords: int) -> int:
-    """Return K e^epsilon / (K e^epsilon + M - K) in units of 2^-256, rounded down."""
     power = size * exp_lower(epsilon)
     return (power << COIN_BITS) // (power + ((codewords - size) << EXP_BITS))
 
@@ -260,7 +253,7 @@ _NORMAL = 512
 
 @lru_cache(maxsize=256)
 def alignment(size: int, share: float) -> float:
-    """Return a, for blocks of ``size`` entries and a ``share`` K over n in (0, 1]."""
+    """Return a, for blocks of ``size`` entries and K over n."""
     lengths, spread = _lengths(size), math.sqrt(min(size, _NORMAL))
     low, high = 0.0, 64.0
     for _ in range(_HALVINGS):
@@ -277,7 +270,6 @@ def alignment(size: int, share: float) -> float:
 
 
 def _lengths(size: int) -> Floats:
-    """Return quantiles of r."""
     places = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     normal = NormalDist()
     if size == 1:
@@ -292,7 +284,6 @@ def _lengths(size: int) -> Floats:
 
 
 def _nearer(size: int, cosines: Floats) -> Floats:
-    """Return how many random rows have at least these cosines with a direction, up to sign."""
     if size == 1:
         return (cosines < 1.0).astype(np.float64)
     angles = (np.arange(_ANGLES) + 0.5) / _ANGLES * (math.pi / 2)
@@ -312,7 +303,7 @@ class CodewordReport:
 
 
 def check_report(report: CodewordReport, plan: CodewordPlan) -> None:
-    """Raise ValueError unless a report names a codeword of the plan's codes."""
+    """Raise ValueError unless a report names a codeword."""
     right = 0 <= report.rotation < plan.rotations and 0 <= report.row < plan.order
     if not (right and report.sign in (-1, 1) and report.order == plan.order):
         raise ValueError(f"report must name one of {plan.rotations * plan.codewords} codewords")
@@ -422,7 +413,7 @@ class Codeword(UpdateMechanism):
     def log_prob(
         self, report: CodewordReport, value: object, dimension: int | None = None
     ) -> float:
-        """Return log P(report | value) by a full sort, roundings of the weights included."""
+        """Return log P(report | value) by a full sort."""
         update, dimension = read_vector(value, dimension)
         plan = self.plan(dimension)
         check_report(report, plan)
@@ -471,7 +462,7 @@ class Codeword(UpdateMechanism):
 
     @np.errstate(all="ignore")
     def _products(self, direction: Floats, plan: CodewordPlan, rotation: int) -> Floats:
-        """Return the inner products of a direction with all rows of a code, times a constant."""
+        """Return all inner products with a code, times a constant."""
         parts = np.zeros((plan.blocks, plan.block_size))
         parts.reshape(-1)[: plan.dimension] = direction
         filled = np.pad(parts, ((0, 0), (0, plan.block_order - plan.block_size)))

@@ -164,7 +164,7 @@ class UnaryEncoding(Mechanism[object, Any]):
     def randomize(
         self, values: object, rng: RandomSource, shape: tuple[int, ...] | None = None
     ) -> NDArray[np.uint8]:
-        """Return the randomized bits of one record or of many; see :meth:`quantize`."""
+        """Return the randomized bits; see :meth:`quantize`."""
         bits = self._filled(self.quantize(values, shape), rng)
         if self.epsilon is None:
             return bits.astype(np.uint8)
@@ -174,7 +174,7 @@ class UnaryEncoding(Mechanism[object, Any]):
         return BinaryResponse(self.bit_epsilon).randomize_array(bits, rng)
 
     def log_prob(self, report: ArrayLike, value: object) -> float:
-        """Return log P(report | value) of all records; ValueError if ``report`` is none."""
+        """Return log P(report | value) of all records."""
         reported = self._reported(report)
         bits = self.quantize(value, reported.shape)
         if self.one_hot:
@@ -185,7 +185,6 @@ class UnaryEncoding(Mechanism[object, Any]):
         return self._log_law(changed, bits.size - lost) - lost * math.log(2)
 
     def _log_row(self, row: NDArray[np.int8], reported: NDArray[np.uint8]) -> float:
-        """Return the logarithm of a record's law where records must be one-hot."""
         if row[0] != INVALID:
             return self._log_law(int((row != reported).sum()), self.bits)
         ones = int(reported.sum())
@@ -294,11 +293,11 @@ class CodebookEmbedding(Mechanism[object, Any]):
     def randomize(
         self, values: object, rng: RandomSource, shape: tuple[int, ...] | None = None
     ) -> Ints:
-        """Return the randomized codes of one record or of many; see :meth:`encode`."""
+        """Return the randomized codes; see :meth:`encode`."""
         return self.response.randomize_array(self.encode(values, shape), rng)
 
     def log_prob(self, report: ArrayLike, value: object) -> float:
-        """Return log P(report | value) of all records; ValueError if ``report`` is none."""
+        """Return log P(report | value) of all records."""
         reported = check_labels("report", report, self.codes)
         codes = self.encode(value, (*reported.shape, self.codes))
         response, lost = self.response, int((codes == INVALID).sum())
@@ -353,9 +352,9 @@ class BottomModelClaim:
         Trained on public data, or frozen at random; by DP-SGD on the records; or on the records in
         any other way, where epsilon holds *given the bottom* only.
     epsilon, delta : float
-        Of a ``dp`` bottom's training on the records: epsilon finite and positive, delta in (0, 1).
-        They are added to those of the releases, so they must hold for **replace-one** neighbours.
-        Accountants of DP-SGD mostly state add-or-remove-one, which is smaller for the same noise.
+        Of a ``dp`` bottom's training: epsilon finite and positive, delta in (0, 1). They are added
+        to those of the releases, so they must hold for **replace-one** neighbours. Accountants of
+        DP-SGD mostly state add-or-remove-one, which is smaller for the same noise.
 
     Raises
     ------
@@ -378,12 +377,12 @@ class BottomModelClaim:
         check_in("(0, 1)", "delta", self.delta)
 
     def events(self, release: Iterable[PrivacyEvent]) -> tuple[PrivacyEvent, ...]:
-        """Return the events of a release whose randomizer states ``release``."""
+        """Return the events of a release that states ``release``."""
         suffix = CONDITIONAL_SUFFIX if self.kind == "conditional" else ""
         return tuple(replace(event, mechanism=event.mechanism + suffix) for event in release)
 
     def training(self) -> tuple[PrivacyEvent, ...]:
-        """Return the one-time cost of the bottom's training, charged to all records."""
+        """Return the one-time cost of the bottom's training, for all records."""
         if self.kind != "dp":
             return ()
         return (PrivacyEvent(TRAINING, self.epsilon, self.delta, Unit.EXAMPLE),)

@@ -3,13 +3,13 @@ r"""Noise on sums over examples, and on one number of a client.
 **Mean of examples** (:class:`ExampleMean`). Each of n examples has a value in public bounds,
 rounded to an integer from 0 to G. The sum gets discrete Laplace noise of rate :math:`\epsilon / G`.
 
-**Counts in intervals** (:class:`ExampleCounts`). K - 1 ascending public edges cut K intervals; an
-example of m rows shares its weight G among their intervals: with :math:`c_k` rows in the first k
-intervals, interval k gets :math:`\lfloor G c_k / m \rfloor - \lfloor G c_{k-1} / m \rfloor`. Each
-count gets noise of rate :math:`\epsilon / 2G`.
+**Counts in intervals** (:class:`ExampleCounts`) between public edges. An example of m rows shares
+its weight G among them: with :math:`c_k` rows in the first k intervals, interval k gets
+:math:`\lfloor G c_k / m \rfloor - \lfloor G c_{k-1} / m \rfloor`. Each count gets noise of rate
+:math:`\epsilon / 2G`.
 
-**Mean of a client** (:class:`BoundedMean`). One value, such as a mean loss, is clipped to public
-bounds and rounded to an integer from 0 to G, with noise of rate :math:`\epsilon / G`.
+**Mean of a client** (:class:`BoundedMean`). One value is clipped to public bounds and rounded to an
+integer from 0 to G, with noise of rate :math:`\epsilon / G`.
 
 **Relation**: the first two, data sets of n examples that differ in the content of one; n is public.
 The last, any two data sets of a client.
@@ -58,16 +58,14 @@ class _OnGrid(IntegerNoise):
 
     @property
     def _step(self) -> float:
-        """Value of a grid step of a report in its estimate."""
         return (self.upper - self.lower) / self.sensitivity
 
     @property
     def standard_deviation(self) -> float:
-        """Standard deviation of one report's :meth:`estimate` over the noise."""
+        """Standard deviation of one :meth:`estimate` over the noise."""
         return self.noise.standard_deviation * self._step
 
     def _rounded(self, value: object) -> int | None:
-        """Return the value on the grid, or None where it is no number."""
         number = _number(value)
         if number is None:
             return None
@@ -76,7 +74,7 @@ class _OnGrid(IntegerNoise):
         return min(max(round(share * self.sensitivity), 0), self.sensitivity)
 
     def estimate(self, reports: Ints) -> Floats:
-        """Return an unbiased estimate for each report, float64, shape (r,), from clipped values."""
+        """Return an unbiased estimate for each report, float64, shape (r,)."""
         return self.lower + np.asarray(reports, dtype=np.float64) * self._step
 
 
@@ -129,15 +127,15 @@ class ExampleMean(_OnGrid):
         return (self.upper - self.lower) / (self.steps * self.examples)
 
     def rounded(self, value: object) -> int:
-        """Return an example's value on the grid; 0 if it is no number."""
+        """Return an example's value on the grid."""
         return self._rounded(value) or 0
 
     def total(self, values: Iterable[object]) -> int:
-        """Return the sum before noise, with ``lower`` for missing examples; **private**."""
+        """Return the sum before noise; **private**."""
         return sum([self.rounded(value) for value in values])
 
     def randomize(self, values: Iterable[object], rng: RandomSource) -> int:
-        """Return a report of one value of each example, in grid steps of their sum."""
+        """Return a report in grid steps of the sum."""
         return self.noised(self.total(values), rng)
 
     def noised(self, total: int, rng: RandomSource) -> int:
@@ -217,7 +215,7 @@ class ExampleCounts(IntegerNoise):
         return found
 
     def randomize(self, examples: Iterable[Iterable[object]], rng: RandomSource) -> Ints:
-        """Return noisy counts, int64 in steps, shape (K,), of each example's rows."""
+        """Return noisy counts, int64 in steps, shape (K,)."""
         counts = self.total(examples)
         return counts + self.noise.sample(len(counts), rng)
 
@@ -227,7 +225,7 @@ class ExampleCounts(IntegerNoise):
         return sum(self.noise.log_prob(int(one)) for one in away)
 
     def quantile(self, report: Ints, share: float) -> float:
-        """Return the edge at which a report's running sum first reaches this share."""
+        """Return the edge at which a running sum first reaches this share."""
         check_in("[0, 1]", "share", share)
         running = np.cumsum(np.asarray(report, dtype=np.int64))
         wanted = share * max(int(running[-1]), 1)
@@ -280,12 +278,11 @@ class BoundedMean(_OnGrid):
 
     @property
     def limits(self) -> tuple[int, int]:
-        """Least and largest report, 64 noise scales beyond the bounds: chance below e^-64."""
+        """Least and largest report, 64 noise scales beyond the bounds."""
         return -self.noise.farthest, self.steps + self.noise.farthest
 
     @property
     def _middle(self) -> tuple[int, int]:
-        """The two integers nearest to the middle of the grid; one twice unless G is 1."""
         return self.steps // 2, (self.steps + 1) // 2
 
     def randomize(self, value: object, rng: RandomSource) -> int:

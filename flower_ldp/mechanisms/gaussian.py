@@ -103,7 +103,7 @@ class Gaussian(base.UpdateMechanism):
 
     @property
     def deviation(self) -> float:
-        """Deviation of an estimated entry's noise, the report's rounding included."""
+        """Deviation of an estimated entry's noise, roundings included."""
         return self.step * math.sqrt(16.0 + 1.0 / 12.0)
 
     def describe(self) -> list[Fact]:
@@ -163,7 +163,6 @@ class Gaussian(base.UpdateMechanism):
 
     @np.errstate(all="ignore")
     def _read(self, value: object, dimension: int | None) -> tuple[Ints, bool]:
-        """Return x, and whether the update could be read."""
         update, dimension = read_vector(value, dimension)
         check_in(f"[1, {LARGEST_DIMENSION}]", "dimension", dimension)
         scaled, largest = over_largest(update, dimension)
@@ -204,7 +203,7 @@ class Gaussian(base.UpdateMechanism):
     def log_prob(
         self, report: NDArray[np.int8], value: object, dimension: int | None = None
     ) -> float:
-        """Return log P(report | value), of the law that the sampler is within 2^-240 of."""
+        """Return log P(report | value), of the law that the sampler approximates."""
         x = self.clipped(value, dimension)
         if report.shape != x.shape:
             raise ValueError(f"report must have shape {x.shape}, got {report.shape}")
@@ -234,7 +233,7 @@ class Gaussian(base.UpdateMechanism):
 
 
 def squared_length(vector: Ints) -> int:
-    """Return the sum of squares, exactly, of integers below 2^40 in magnitude."""
+    """Return the exact sum of squares of integers below 2^40 in magnitude."""
     magnitude = np.abs(vector)
     high, low = magnitude >> _LOW_BITS, magnitude & ((1 << _LOW_BITS) - 1)
     # Each product is below 2^44, so 2^19 of them add up within 64 bits.
@@ -330,7 +329,6 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
 
 
 def _mills(x: float) -> float:
-    """Return the normal law's tail over its density, for x >= 0."""
     if x < 25.0:
         return math.exp(x * x / 2) * math.erfc(x * _ROOT_HALF) * math.sqrt(math.pi / 2)
     square = x * x  # the next term of the series is below 1e-10 here
@@ -356,6 +354,6 @@ class GaussianPlan(base.UpdatePlan):
 
     @property
     def null_distribution(self) -> base.NullDistribution:
-        """Law of a sum of noise: l = d s^2 and q = d s^4 for d entries of variance s^2."""
+        """Law of a sum of noise: l = d s^2 and q = d s^4."""
         square = self.noise_per_step
         return base.NullDistribution(self.dimension * square, self.dimension * square**2)

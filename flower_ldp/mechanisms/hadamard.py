@@ -1,13 +1,12 @@
-r"""Public rotations: a random sign for each coordinate, then Hadamard's matrix.
+r"""Public rotations: a random sign for each coordinate, then Hadamard's matrix (docs/part.md).
 
-Hadamard's matrix of order n, a power of two, has the entry :math:`(-1)^{|i \wedge j|}` in row i and
-column j (Sylvester's order). Behind random signs D its rows over :math:`\sqrt n` are n orthogonal
-unit vectors. Signs are bits of SHAKE-256 of a seed and a number, so that two machines find the same
-ones.
+Behind random signs D, rows of Hadamard's matrix of order n in Sylvester's order, over
+:math:`\sqrt n`, are n orthogonal unit vectors. Signs are bits of SHAKE-256 of a seed and a number,
+so that two machines find the same ones.
 
 **Subspace.** A mechanism randomizes S u in place of the update u. S is k rows, chosen by the seed,
-of an orthogonal matrix of order d, which rotates windows of consecutive coordinates (docs/part.md).
-:math:`S S^T = I` up to the rounding of doubles.
+of an orthogonal matrix of order d, which rotates windows of consecutive coordinates. :math:`S S^T =
+I` up to the rounding of doubles.
 
 **Privacy.** S depends on nothing private. A mechanism's theorem holds for any two vectors, so for
 any two updates behind S: epsilon is unchanged, whoever chose the seed.
@@ -30,7 +29,7 @@ from flower_ldp.parameter_bounds import Bounded, Checked, check_in
 def favoured_of(products: Floats, size: int, offset: int) -> Ints:
     """Return the positions of the K nearest codewords: 2i is row i, 2i + 1 is its opposite.
 
-    Magnitudes order them, as K is at most n. Magnitude 0 belongs to a row and its opposite alike.
+    Magnitudes order them, as K is at most n; 0 belongs to a row and its opposite alike.
     """
     magnitudes = np.abs(products)
     threshold = np.partition(magnitudes, len(magnitudes) - size)[len(magnitudes) - size]
@@ -46,14 +45,13 @@ def favoured_of(products: Floats, size: int, offset: int) -> Ints:
 
 
 def _nearer(products: Floats, rows: Ints) -> Ints:
-    """Return the positions of rows, or of their opposites where these are nearer; in order."""
     return 2 * rows + (products[rows] < 0)
 
 
 def draw(favoured: Ints, codewords: int, rng: RandomSource, *, inside: bool) -> int:
     """Return a uniform position among the favoured ones, or among all others.
 
-    Both are drawn, so that neither time nor the random source shows which is returned.
+    Both are drawn, so that neither time nor the random source shows which.
     """
     ascending = np.sort(favoured)
     within = int(ascending[rng.below(len(ascending))])
@@ -64,7 +62,7 @@ def draw(favoured: Ints, codewords: int, rng: RandomSource, *, inside: bool) -> 
 
 
 def share_of_offsets(products: Floats, size: int, position: int) -> int:
-    """Return for how many of the M offsets a codeword is favoured, by a stable sort."""
+    """Return for how many of the M offsets a codeword is favoured."""
     both = [value for product in products.tolist() for value in (product, -product)]
     ranked = sorted(both, reverse=True)
     threshold = ranked[size - 1]
@@ -85,13 +83,13 @@ _SMALL = 64
 
 
 def order_for(dimension: int) -> int:
-    """Return the least power of two that is at least ``dimension``, which is in [1, 2^24]."""
+    """Return the least power of two from ``dimension``, in [1, 2^24], on."""
     check_in(f"[1, {MAX_ORDER}]", "dimension", dimension)
     return 1 << (dimension - 1).bit_length()
 
 
 def signs(seed: int, number: int, order: int) -> NDArray[np.int8]:
-    """Return the signs D, int8 of shape (order,), of one rotation of a public seed."""
+    """Return the signs D, int8, of one rotation of a seed."""
     name = b"flower-ldp rotation" + seed.to_bytes(8, "big") + number.to_bytes(4, "big")
     stream = np.frombuffer(hashlib.shake_256(name).digest(-(-order // 8)), dtype=np.uint8)
     bits = np.unpackbits(stream, count=order)
@@ -157,7 +155,7 @@ class Subspace(Checked):
     seed: Annotated[int, Bounded("[0, 2^63)")] = 0
 
     def check(self, weights: int) -> None:
-        """Raise ValueError unless a model of so many weights has such a subspace."""
+        """Raise ValueError unless a model of so many weights has it."""
         if not self.dimension <= weights <= MOST_WEIGHTS:
             needed = f"{self.dimension} to {MOST_WEIGHTS} weights"
             raise ValueError(f"the subspace needs a model of {needed}, got {weights}")
@@ -201,7 +199,6 @@ class Subspace(Checked):
         return turned
 
     def _windows(self, vector: Floats) -> Iterator[tuple[NDArray[np.int8], Floats]]:
-        """Yield the signs of each window, and a view of it."""
         weights = len(vector)
         order = min(MAX_ORDER, 1 << (weights.bit_length() - 1))
         for number in range(-(-weights // order)):

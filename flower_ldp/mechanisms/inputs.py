@@ -45,7 +45,7 @@ def noted() -> Iterator[list[str]]:
 
 
 def note(mechanism: str, why: str) -> None:
-    """Log on the client that a value got the neutral law, and why."""
+    """Log that a value got the neutral law, and why."""
     notes = _notes.get()
     if notes is not None:
         notes.append(mechanism)
@@ -54,7 +54,7 @@ def note(mechanism: str, why: str) -> None:
 
 
 def plain_array(value: object) -> NDArray[Any]:
-    """Return a value as an array of real numbers, or of objects if one entry is no number."""
+    """Return an array of real numbers, or of objects if one entry is none."""
     try:
         found = np.asarray(value)
         if found.dtype.kind in "biufO":
@@ -170,7 +170,7 @@ def read_label(value: object, categories: int) -> int:
 
 
 def refuse_prior(mechanism: str, prior: ArrayLike | None) -> None:
-    """Raise ValueError if a prior is given to a mechanism that uses none."""
+    """Raise ValueError if a prior is given."""
     if prior is not None:
         raise ValueError(f"prior must be left out for {mechanism}, which uses none")
 
@@ -199,7 +199,7 @@ def read_prior(
 def fill_labels(
     labels: NDArray[LabelT], categories: int, rng: RandomSource, mechanism: str
 ) -> NDArray[LabelT]:
-    """Replace -1 by uniform categories in place, and return ``labels``."""
+    """Replace -1 by uniform categories in place."""
     wrong = labels < 0
     count = int(np.count_nonzero(wrong))
     if count:
@@ -220,7 +220,7 @@ def check_category(name: str, value: SupportsIndex, categories: int) -> int:
 
 
 def check_counts(counts: ArrayLike, categories: int) -> NDArray[np.integer[Any]]:
-    """Return how many reports name each category, or raise ValueError."""
+    """Return the reports of each category, or raise ValueError."""
     found = np.asarray(counts)
     if found.shape != (categories,):
         raise ValueError(f"counts must have shape ({categories},), got {found.shape}")

@@ -14,16 +14,16 @@ Roughgarden and Sundararajan 2012).
 in 2^100 *below* :math:`\alpha`; rounding them changes a log-ratio of neighbours by less than that
 gap (docs/laplace.md). Hence :math:`P(x) \le e^\alpha P(x \pm 1)` holds for the sampler itself.
 
-**Normal noise** is :math:`\lfloor 2^{33} Z \rfloor` for a real standard normal Z, found bit by bit
-(after Karney, "Sampling exactly from the normal distribution", 2016). A theorem about adding a real
-normal number and rounding holds for adding these integers.
+**Normal noise** is :math:`\lfloor 2^{33} Z \rfloor` for a real standard normal Z (after Karney,
+"Sampling exactly from the normal distribution", 2016). A theorem about adding a real normal number
+and rounding holds for adding these integers.
 
-*Sampling.* With s = 2^9 write :math:`s|Z| = k + w`, k whole and w in [0, 1). k comes from a table
-of weights :math:`e^{-k^2 / 2s^2}`, w is uniform, the pair is kept with probability
+*Sampling.* With s = 2^9 write :math:`s|Z| = k + w`. k comes from a table of weights
+:math:`e^{-k^2 / 2s^2}`, w is uniform in [0, 1), the pair is kept with probability
 :math:`e^{-\gamma}` for :math:`\gamma = w (2k + w) / 2s^2`, and the sign is a fair coin. For
 :math:`e^{-\gamma}`, uniform numbers are drawn while :math:`\gamma > V_1 > V_2 > \ldots`: an even
-number has this probability (von Neumann 1951; :math:`\gamma \le 0.04` here). 300 bits
-decide what the first 24 of w and 39 of V_1 leave open.
+number has this probability (von Neumann 1951). 300 bits decide what the first 24 of w and 39 of V_1
+leave open.
 
 *Exactness.* Integer arithmetic throughout. The table's weights are multiples of 2^-256 that end
 18.4 standard deviations out, and ties may remain after 300 bits: the law of one draw is within
@@ -53,7 +53,6 @@ _BLOCK = 1 << 17
 
 
 def _power(exponent: Fraction) -> int:
-    """Return e^-exponent in units of 2^-512, within a few units."""
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         quotient = decimal.Decimal(exponent.numerator) / decimal.Decimal(exponent.denominator)
         return int(Fraction((-quotient).exp()) * (1 << _FIXED_BITS))
@@ -67,7 +66,7 @@ def _powers(ratio: int, count: int) -> list[int]:
 
 
 def _normalized(weights: list[int]) -> list[int]:
-    """Scale weights to a sum of 2^256; the first, which is large, takes the roundings."""
+    """Scale weights to a sum of 2^256; the first takes the roundings."""
     total = sum(weights)
     scaled = [(weight << WEIGHT_BITS) // total for weight in weights]
     scaled[0] += (1 << WEIGHT_BITS) - sum(scaled)
@@ -118,7 +117,6 @@ class DiscreteLaplace:
 
     @cached_property
     def _span(self) -> int:
-        """Values of the high part that its table lists for each sign."""
         step = float(self.rate) * (1 << self._low_bits)
         return math.ceil(_TAIL_BITS * math.log(2) / step)
 
@@ -142,7 +140,6 @@ class DiscreteLaplace:
 
     @cached_property
     def _values(self) -> tuple[Ints, ...]:
-        """The value of each outcome of each law."""
         side = np.arange(self._span + 1, dtype=np.int64) << self._low_bits
         digits = zip(self._digits, self._shifts, strict=False)
         low = (np.arange(len(law.weights), dtype=np.int64) << shift for law, shift in digits)
@@ -193,7 +190,6 @@ class DiscreteLaplace:
         return noise
 
     def _beyond(self, *, negative: bool, rng: RandomSource) -> int:
-        """Return a signed high part beyond the table: its span plus another draw."""
         span, high = self._span, 0
         while True:
             high += span
@@ -217,7 +213,7 @@ class DiscreteLaplace:
         return found
 
     def log_prob(self, x: int) -> float:
-        """Return log P(X = x) as a double; roundings are below 2^-96 of the rate."""
+        """Return log P(X = x); roundings are below 2^-96 of the rate."""
         rate = float(self.rate)
         return math.log(math.tanh(rate / 2)) - rate * abs(x)
 
@@ -268,7 +264,7 @@ def _table() -> Ints:
 
 
 def normal(size: int, rng: RandomSource) -> Ints:
-    """Return ``size`` whole parts of 2^33 Z, int64, of magnitude at most :data:`LARGEST`."""
+    """Return ``size`` whole parts of 2^33 Z, int64."""
     noise = np.empty(size, dtype=np.int64)
     starts = range(0, size, _NORMAL_BLOCK)
     missing = [start + _fill(noise[start : start + _NORMAL_BLOCK], rng) for start in starts]
@@ -282,7 +278,6 @@ def normal(size: int, rng: RandomSource) -> Ints:
 
 
 def _fill(noise: Ints, rng: RandomSource) -> Ints:
-    """Write candidates into a block and return the positions of the refused ones."""
     size = len(noise)
     index = rng.words(-(-size * INDEX_BITS // 64)).view(np.uint16)[:size]
     coarse = _table().take(index)

@@ -110,7 +110,7 @@ class SubsetSelection(LabelMechanism):
 
     @property
     def mutual_information(self) -> float:
-        """Mutual information of a report with a uniform value, in nats."""
+        """Mutual information with a uniform value, in nats."""
         return mutual_information(self.epsilon, self.categories, self.size)
 
     def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
@@ -121,7 +121,6 @@ class SubsetSelection(LabelMechanism):
         return self._joined(super()._answer(labels, rng, priors), rng)
 
     def _joined(self, first: Ints, rng: RandomSource) -> Ints:
-        """Return sets of each given category and uniform ones of the others."""
         others = np.zeros(first.size, dtype=np.int64)
         # Floyd's sample of size - 1 numbers below categories - 1 (Bentley, Floyd 1987).
         for last in range(self.categories - self.size, self.categories - 1):
@@ -133,7 +132,7 @@ class SubsetSelection(LabelMechanism):
         return below | others >> first << first + 1 | np.int64(1) << first
 
     def log_prob(self, report: SupportsIndex, value: SupportsIndex | None) -> float:
-        """Return log P(report | value) as built; ValueError as :meth:`members`."""
+        """Return log P(report | value); ValueError as :meth:`members`."""
         told = inputs.check_category("report", report, self.report_end)
         if told.bit_count() != self.size:
             raise ValueError(f"report must be a set of {self.size} categories, got {told}")
@@ -156,7 +155,7 @@ class SubsetSelection(LabelMechanism):
         return bits.astype(np.bool_)
 
     def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> Floats:
-        """Return P(report | value) for each report and every value; there must be no prior."""
+        """Return P(report | value); there must be no prior."""
         inputs.refuse_prior(self.name, prior)
         # p is shared by the sets that hold the value, 1 - p by the others.
         sets = math.comb(self.categories, self.size)
@@ -185,7 +184,7 @@ class SubsetSelection(LabelMechanism):
 
 
 def mutual_information(epsilon: float, categories: int, size: int) -> float:
-    """Return the mutual information of a set of ``size`` with a uniform value, in nats."""
+    """Return the mutual information of a set with a uniform value, in nats."""
     share = size / categories
     held = 1.0 / (1.0 + (1.0 / share - 1.0) * math.exp(-epsilon))
     # The logarithms of p/share and (1 - p)/(1 - share) have this in common.
@@ -245,7 +244,7 @@ class RRWithPrior(LabelMechanism):
     def randomize_array(
         self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
     ) -> Ints:
-        """Return independent reports of many values; there must be a prior."""
+        """Return independent reports; there must be a prior."""
         labels = inputs.read_labels(values, self.categories, np.int64)
         told = () if prior is None else np.shape(prior)[:-1]
         if told and labels.shape != told:
@@ -268,7 +267,7 @@ class RRWithPrior(LabelMechanism):
         return self._choose(self._rows(prior, shape))[1].reshape(shape)
 
     def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> Floats:
-        """Return P(report | value, prior) for each report and value; there must be a prior."""
+        """Return P(report | value, prior); there must be a prior."""
         found = inputs.check_labels("reports", reports, self.categories)
         order, size = self._choose(self._rows(prior, found.shape))
         flat = found.reshape(-1)
@@ -307,7 +306,6 @@ class RRWithPrior(LabelMechanism):
         return inputs.read_prior(self.name, prior, self.categories, shape)
 
     def _choose(self, rows: Floats) -> tuple[NDArray[np.intp], Ints]:
-        """Return the categories in the order of each prior, and j."""
         largest = rows.max(axis=1, keepdims=True)
         # Divided by the largest, so that no sum can overflow; equal priors keep their order.
         rows = np.where(largest > 0, rows / np.where(largest > 0, largest, 1.0), 1.0)
@@ -331,10 +329,10 @@ LABEL_METHODS: Mapping[str, tuple[Callable[..., LabelMechanism], ...]] = Mapping
 
 
 def label_mechanisms(method: str, epsilon: float, categories: int) -> tuple[LabelMechanism, ...]:
-    """Return the mechanism of each stage of a method; KeyError for an unknown method."""
+    """Return the mechanism of each stage; KeyError for an unknown method."""
     return tuple(build(epsilon, categories, unit=Unit.LABEL) for build in LABEL_METHODS[method])
 
 
 def reports_are_labels(mechanism: LabelMechanism) -> bool:
-    """Return whether a report is a label that may stand in the place of the true one."""
+    """Return whether a report may stand in the place of the true label."""
     return mechanism.report_end == mechanism.categories

@@ -103,7 +103,7 @@ class IntegerNoise(Mechanism[Any, Any]):
         _ = self.noise
 
     def _check(self) -> None:
-        """Raise ValueError for fields without an interval of their own."""
+        """Check fields without an interval."""
 
     @property
     @abstractmethod
@@ -164,7 +164,7 @@ class Laplace(IntegerNoise):
 
     @property
     def published_epsilon(self) -> float:
-        """Half of epsilon: the same noise in texts that take a sensitivity of 1."""
+        """Half of epsilon, as texts that take a sensitivity of 1 call it."""
         return self.epsilon / SIMPLEX_SENSITIVITY
 
     @property
@@ -173,7 +173,6 @@ class Laplace(IntegerNoise):
         return self.noise.standard_deviation / self.steps
 
     def _rounded(self, value: object) -> tuple[Ints, Bools]:
-        """Return rows on the grid, and which of them were on the simplex."""
         rows, good = read_simplex_rows(value, (self.rows, self.classes))
         return round_to_grid(rows, self.steps), good
 
@@ -207,7 +206,7 @@ class Laplace(IntegerNoise):
         return rounded + self.noise.sample(rounded.size, rng).reshape(rounded.shape)
 
     def log_prob(self, report: Ints, value: object) -> float:
-        """Return log P(report | value), as far as :meth:`DiscreteLaplace.probability` is exact."""
+        """Return log P(report | value) as :meth:`DiscreteLaplace.probability`."""
         rounded, good = self._rounded(value)
         distance = (np.asarray(report) - rounded)[good]
         known = math.fsum(self.noise.log_prob(int(x)) for x in distance.ravel())
@@ -283,11 +282,11 @@ class LaplacePlan(Checked):
 
     @property
     def scale(self) -> float:
-        """Scale b of the noise on an entry, 2 / epsilon, and its mean absolute value."""
+        """b = 2 / epsilon, also the mean absolute noise on an entry."""
         return SIMPLEX_SENSITIVITY / self.epsilon
 
     def noise_below(self, probability: float) -> float:
-        """Return the bound on an entry's absolute noise that holds with this probability."""
+        """Return the bound on absolute noise that holds so often."""
         check_in("(0, 1)", "probability", probability)
         return -math.log1p(-probability) * self.scale
 

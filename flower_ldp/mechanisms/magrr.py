@@ -121,11 +121,11 @@ class MagRR(Mechanism[Any, int]):
         return self.response.randomize(value, rng)
 
     def log_prob(self, report: int, value: bool | None) -> float:
-        """Return log P(report | answer) of the sampler as built."""
+        """Return log P(report | answer)."""
         return self.response.log_prob(report, value)
 
     def estimate(self, ones: int, total: int) -> float:
-        """Return an unbiased estimate of how many of ``total`` clients truly said yes."""
+        """Return an unbiased estimate of how many truly said yes."""
         return self.response.estimate(ones, total)
 
     def start(self) -> StepEstimate:
@@ -133,7 +133,7 @@ class MagRR(Mechanism[Any, int]):
         return StepEstimate(self.initial_estimate)
 
     def barrier(self, largest_round: int) -> float:
-        """Return the lead that decides, for so many reports in the largest pooled round."""
+        """Return the lead that decides."""
         keep = self.response.keep_probability
         noise = 2.0 * math.sqrt(largest_round * keep * (1.0 - keep))
         return max(_log_odds(self.significance) / self.epsilon, self.significance * noise)
@@ -188,7 +188,6 @@ def _pooled(state: StepEstimate, ones: int, total: int) -> StepEstimate:
 
 
 def _log_odds(deviations: float) -> float:
-    """Return ln((1 - a) / a), a being the chance that a normal variable exceeds ``deviations``."""
     tail = math.erfc(deviations / math.sqrt(2.0)) / 2.0
     # Beyond 37 deviations the chance is no double any more; its logarithm nears this.
     return math.log((1.0 - tail) / tail) if tail > 0 else deviations * deviations / 2.0

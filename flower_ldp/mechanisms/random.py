@@ -1,9 +1,8 @@
 """Random bits for privacy mechanisms: operating-system entropy through AES-256-CTR.
 
-A :class:`RandomSource` takes a fresh 256-bit key from ``os.urandom`` and expands it with AES in
-counter mode. It cannot be copied or pickled, since two holders of one state draw the same noise; a
-forked child takes a new key. A chosen seed is for tests and repeatable experiments, by
-:meth:`RandomSource.seeded` alone.
+A :class:`RandomSource` takes a fresh 256-bit key from ``os.urandom``. It cannot be copied or
+pickled, since two holders of one state draw the same noise; a forked child takes a new key. A
+chosen seed is for tests and repeatable experiments, by :meth:`RandomSource.seeded` alone.
 
 Integers are uniform by rejection, never by a modulus or by scaling a float. Laws have integer
 weights in units of 2^-256, with a rational number just *below* e^epsilon, so the log-ratio of two
@@ -104,7 +103,7 @@ class RandomSource:
         return out
 
     def words(self, size: int) -> NDArray[np.uint64]:
-        """Return ``size`` uniform 64-bit words, shape ``(size,)``, dtype uint64."""
+        """Return ``size`` uniform 64-bit words, uint64."""
         return np.frombuffer(self.random_bytes(8 * size), dtype="<u8").astype(np.uint64, copy=False)
 
     def bits(self, n: int) -> int:
@@ -186,7 +185,7 @@ _TAIL_BITS = COIN_BITS - _HEAD_BITS
 
 
 def toss(weights: Sequence[int], which: NDArray[np.intp], rng: RandomSource) -> Bools:
-    """Toss coin ``which[i]`` for each i, independently; weights are P(True) in units of 2^-256."""
+    """Toss coin ``which[i]`` for each i; weights are P(True) in units of 2^-256."""
     limits = np.array([weight >> _TAIL_BITS for weight in weights], dtype=np.uint64)[which]
     heads = rng.words(len(which))
     fell = heads < limits
@@ -237,7 +236,7 @@ class ExactLookup:
         self._heads = np.array([border >> _TAIL_BITS for border in self._borders], dtype=np.uint64)
 
     def table(self, values: Ints, undecided: int) -> Ints:
-        """Return the value for each of the 2^16 first bits, or ``undecided``."""
+        """Return the value for each of 2^16 first bits, or ``undecided``."""
         starts = np.arange(1 << INDEX_BITS, dtype=np.uint64) << _INDEX_SHIFT
         first = np.searchsorted(self._heads, starts, side="left")
         last = np.append(first[1:], len(self._heads))

@@ -62,7 +62,7 @@ class LabelMechanism(Mechanism[Any, Any]):
 
     @property
     def law_terms(self) -> tuple[int, ...]:
-        """Further terms that fix the law, for the ledger."""
+        """Further terms that fix the law."""
         return ()
 
     @property
@@ -72,17 +72,16 @@ class LabelMechanism(Mechanism[Any, Any]):
 
     @property
     def keep_probability(self) -> float:
-        """P(the report holds the value) without a prior, as a double."""
+        """P(the report holds the value) without a prior."""
         return 1.0 / (1.0 + (self.categories / self._report_size - 1.0) * math.exp(-self.epsilon))
 
     @cached_property
     def _truth_weight(self) -> int:
-        """The probability t in units of 2^-256, rounded down."""
         return truth_weight(self.epsilon, self.categories, self._report_size)
 
     @property
     def truth(self) -> float:
-        """The probability t, without cancellation at a small epsilon."""
+        """The probability t."""
         gain = -self._report_size * math.expm1(-self.epsilon)
         return gain / (gain + self.categories * math.exp(-self.epsilon))
 
@@ -107,7 +106,6 @@ class LabelMechanism(Mechanism[Any, Any]):
         return self._draw(inputs.read_labels(values, self.categories, np.int64), rng)
 
     def _draw(self, labels: Ints, rng: RandomSource, priors: Floats = _NO_PRIOR) -> Ints:
-        """Replace labels (-1 for none) by reports, and return them."""
         reports = inputs.fill_labels(labels, self.categories, rng, self.name)
         flat = reports.reshape(-1)
         for start in range(0, flat.size, BLOCK):
@@ -175,7 +173,6 @@ class BinaryResponse(Mechanism[Any, int]):
 
     @property
     def _gain(self) -> float:
-        """2P - 1, without cancellation at a small epsilon."""
         return math.tanh(self.epsilon / 2.0)
 
     def randomize(self, value: int | None, rng: RandomSource) -> int:
@@ -194,7 +191,7 @@ class BinaryResponse(Mechanism[Any, int]):
         return bits.astype(np.uint8) ^ flips.reshape(bits.shape).astype(np.uint8)
 
     def log_prob(self, report: int, value: int | None) -> float:
-        """Return log P(report | value) as built; ValueError if ``report`` is neither 0 nor 1."""
+        """Return log P(report | value), or ValueError for no bit."""
         if report not in (0, 1):
             raise ValueError(f"report must be 0 or 1, got {quoted(report)}")
         bit = inputs.read_label(value, 2)
@@ -213,7 +210,7 @@ class BinaryResponse(Mechanism[Any, int]):
         return (ones - total * (1.0 - self.keep_probability)) / self._gain
 
     def standard_deviation(self, total: int) -> float:
-        """Return the standard deviation of :meth:`estimate` over the noise."""
+        """Return the deviation of :meth:`estimate` by the noise."""
         keep = self.keep_probability
         return math.sqrt(total * keep * (1.0 - keep)) / self._gain
 
@@ -254,13 +251,13 @@ class KaryResponse(LabelMechanism):
         return rng.below(self.categories)
 
     def log_prob(self, report: SupportsIndex, value: SupportsIndex | None) -> float:
-        """Return log P(report | value) as built; ValueError if ``report`` is no category."""
+        """Return log P(report | value), or ValueError for no category."""
         report = inputs.check_category("report", report, self.categories)
         found = inputs.read_label(value, self.categories)
         return self._log_law(is_read=found != inputs.INVALID, is_held=report == found)
 
     def likelihood(self, reports: ArrayLike, prior: ArrayLike | None = None) -> Floats:
-        """Return P(report | value) for each report and every value; there must be no prior."""
+        """Return P(report | value); there must be no prior."""
         inputs.refuse_prior(self.name, prior)
         # The matrix is symmetric: a row by value is a column by report.
         found = inputs.check_labels("reports", reports, self.categories)
@@ -290,7 +287,7 @@ class KaryResponse(LabelMechanism):
 
 
 def truth_weight(epsilon: float, categories: int, held: int = 1) -> int:
-    """Return t in units of 2^-256, rounded down, for reports of ``held`` categories."""
+    """Return t in units of 2^-256, rounded down, for ``held`` categories a report."""
     one = 1 << EXP_BITS
     # A smaller e^epsilon makes the fraction smaller, so both roundings are to the safe side.
     gain = held * (random.exp_lower(epsilon) - one)

@@ -61,7 +61,7 @@ _LARGEST_K = 0.25
 
 
 class SmallTopSetWarning(UserWarning):
-    """K = floor(k d) is below 50: too few dimensions for a useful report."""
+    """K is below 50: too few dimensions for a useful report."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ class SelectionPlan(UpdatePlan):
     law: signds_size.SelectionLaw
 
     def describe(self, of: str) -> list[Fact]:
-        """Return the sizes of a report and its value, under keys in ``of``."""
+        """Return sizes and value of a report, under keys in ``of``."""
         expected = self.expected_inside
         share = f"{expected:.6f} ({expected / self.dim_out:.0%})"
         return [
@@ -274,7 +274,7 @@ class SelectionPlan(UpdatePlan):
 
     @property
     def report_bytes(self) -> int:
-        """Number of bytes of every report: a version, flags, and the indices."""
+        """Number of bytes of every report."""
         return HEADER_BYTES + encoded_length(self.dimension, self.dim_out)
 
     @property
@@ -284,7 +284,7 @@ class SelectionPlan(UpdatePlan):
 
     @property
     def contrast(self) -> float:
-        """P(j in J | j in S) - P(j in J | j not in S), the signal of one report."""
+        """P(j in J | j in S) - P(j in J | j not in S)."""
         rest = self.dimension - self.top_size
         if rest == 0:
             return self.expected_inside / self.top_size
@@ -326,20 +326,19 @@ class SelectionPlan(UpdatePlan):
         return square / (1.0 - square / self.dimension)
 
     def cosine_of_sum(self, reports: int) -> float:
-        """Return the expected cosine of a round's sum with an update of normal entries."""
+        """Return the expected cosine for normal entries."""
         gained = reports * self.worth**2 / self.dimension
         return math.sqrt(gained / (1.0 + gained / self._along))
 
     @property
     def null_distribution(self) -> NullDistribution:
-        """Law of a sum of uniform selections: l = h, and q the mean square of an overlap."""
+        """Law of a sum of uniform selections: l = h, q the mean square overlap."""
         h, share = self.dim_out, self.dim_out / self.dimension
         spread = h * share * (1.0 - share) * (self.dimension - h) / max(self.dimension - 1, 1)
         return NullDistribution(h, spread + (h * share) ** 2, self._along)
 
     @property
     def _along(self) -> float:
-        """a^2."""
         fraction = self.top_size / self.dimension
         return 2.0 * fraction * signds_size.mean_of_top(fraction) ** 2 if fraction < 1.0 else 1.0
 

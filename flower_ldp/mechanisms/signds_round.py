@@ -78,7 +78,7 @@ class SignDSRound(base.UpdateMechanism):
         return None if self.magnitude_epsilon is None else MagRR(self.magnitude_epsilon)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost for one client: the selection's, plus the bit's if asked for."""
+        """Return the selection's cost, plus the bit's if asked for."""
         magnitude = () if self.magnitude is None else self.magnitude.events()
         return (*self.selection.events(), *magnitude)
 
@@ -136,7 +136,6 @@ class SignDSRound(base.UpdateMechanism):
         )
 
     def _by_ratio(self, check: str, pair: _Pair) -> base.Contrast:
-        """Return a contrast by the exact log-ratio over epsilon, finding each top set once."""
         plan = self.selection.plan(len(pair[0]), quiet=True)
         of_bit = self.magnitude_epsilon or 0.0
         places = np.arange(plan.dimension)
@@ -170,7 +169,7 @@ class SignDSRound(base.UpdateMechanism):
         return base.Contrast(check, pair, scores, f"{label}, sign / 1000 added")
 
     def total(self, reports: Iterable[Report], dimension: int) -> NDArray[np.int32]:
-        """Return the sum of signs, shape (d,), without the magnitude bits."""
+        """Return the sum of signs, shape (d,)."""
         return sum_of_signs((selection for selection, _ in reports), dimension)
 
     def report_length(self, dimension: int) -> int:

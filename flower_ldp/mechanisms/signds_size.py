@@ -49,7 +49,7 @@ MAX_DIM_OUT = 4096
 
 @lru_cache(maxsize=1)
 def hypergeometric_weights(dimension: int, top_size: int, dim_out: int) -> tuple[int, list[int]]:
-    """Return the smallest feasible v, and the exact C(K, v) C(d-K, h-v) from it on."""
+    """Return the smallest feasible v, and C(K, v) C(d-K, h-v) from it on."""
     rest = dimension - top_size
     first = max(0, dim_out - rest)
     count = math.comb(top_size, first) * math.comb(rest, dim_out - first)
@@ -123,7 +123,7 @@ class SelectionLaw:
         return Fraction(self.cumulative[at] - before, self.total)
 
     def subset_probability(self, v: int) -> Fraction:
-        """Return P(J) for one subset J with v members in S, exactly."""
+        """Return P(J) for one J with v members in S, exactly."""
         return Fraction(self.high if v >= self.threshold else self.low, self.total)
 
     def mean(self) -> float:
@@ -145,7 +145,7 @@ _ROWS = 256
 
 
 def largest_dim_out(dimension: int, top_size: int, epsilon: float, threshold_ratio: float) -> int:
-    """Return h in [1, d] by the published rule, for K of at most d/4, or 1."""
+    """Return h in [1, d] by the published rule."""
     ratio = as_fraction(threshold_ratio)
     last = min(dimension, MAX_DIM_OUT)
     for start in range(1, last + 1, _ROWS):
@@ -181,7 +181,7 @@ def best_threshold(dimension: int, top_size: int, dim_out: int, epsilon: float) 
 
 
 def log_binomials(n: int, terms: int) -> Floats:
-    """Return log C(n, i) for i from 0 to terms - 1; minus infinity beyond n."""
+    """Return log C(n, i) for i below ``terms``; minus infinity beyond n."""
     i = np.arange(min(n, terms - 1), dtype=np.float64)
     out = np.full(terms, -np.inf)
     out[0] = 0.0
@@ -210,7 +210,7 @@ def mean_of_top(fraction: float) -> float:
 
 
 def worths(dimension: int, top_size: int, epsilon: float, dim_outs: Ints) -> Floats:
-    """Return c(K, h), float64, for each h of an array of int, with 1 <= K < d."""
+    """Return c(K, h), float64, for each h."""
     q = top_size / dimension
     excess = _excesses(dimension, top_size, epsilon, dim_outs).max(axis=1)
     return np.asarray(excess / np.sqrt(dim_outs) / (1.0 - q) * mean_of_top(q))
@@ -248,7 +248,6 @@ def best_sizes(
 
 
 def _excesses(dimension: int, top_size: int, epsilon: float, dim_outs: Ints) -> Floats:
-    """Return E_t - h q for each h, and t downwards; no difference of two large numbers."""
     terms = int(dim_outs.max()) + 1
     v = np.arange(terms)
     rest = dim_outs[:, None] - v

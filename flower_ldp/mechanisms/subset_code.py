@@ -115,8 +115,7 @@ def _unpack(data: bytes, n_bits: int) -> NDArray[np.uint8]:
 def _layout(d: int, h: int) -> _Layout:
     """Choose the way of coding, in integers alone so that both ends choose alike.
 
-    The plain bitmap if it is short enough, else the ranked one with the most low bits that is short
-    enough, which decodes fastest.
+    Plain if short enough, else ranked with the most low bits, which decodes fastest.
     """
     check_in(f"[1, {MAX_DIMENSION}]", "d", d)
     check_in(f"[1, {min(d, MAX_DIM_OUT)}]", "h", h)
@@ -141,7 +140,6 @@ def _rank_bits(n: int, h: int) -> int:
 
 
 def _counts(width: int, rest: int, left: int) -> range:
-    """Return a block's possible counts; ``left`` ones are in it and ``rest`` bits after it."""
     return range(max(0, left - rest), min(width, left) + 1)
 
 
@@ -164,7 +162,6 @@ def _rank(ones: Ints, n: int) -> int:
 
 
 def _unrank(value: int, n: int, h: int) -> Ints:
-    """Undo :func:`_rank`, or raise WireError if there are no such positions."""
     binomials = _binomials()
     ones: list[int] = []
     for start in range(0, n, _BLOCK):
@@ -179,7 +176,7 @@ def _unrank(value: int, n: int, h: int) -> Ints:
 
 
 def _unrank_block(rank: int, width: int, count: int) -> list[int]:
-    """Return p_1 < ... < p_count < width such that ``rank`` is the sum of C(p_i, i)."""
+    """Return p_1 < ... < p_count with ``rank`` as the sum of C(p_i, i)."""
     positions: list[int] = []
     position = width
     for column in _binomials()[count:0:-1]:
@@ -192,7 +189,6 @@ def _unrank_block(rank: int, width: int, count: int) -> list[int]:
 
 @lru_cache(maxsize=1)
 def _binomials() -> list[list[int]]:
-    """Return C(p, i) at [i][p] for i and p up to the block's width."""
     columns = [[1] * (_BLOCK + 1)]
     for _ in range(_BLOCK):
         # C(p, i) is the sum of C(q, i-1) over q < p.

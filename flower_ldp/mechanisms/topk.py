@@ -61,14 +61,13 @@ class TopSet:
         return sum(int(np.count_nonzero(mask)) for _, _, mask in self._masks())
 
     def mean(self) -> float:
-        """Return the mean of ``s*u`` over the set in float64; finite for every vector."""
+        """Return the mean of ``s*u`` in float64; always finite."""
         total = self._sum(1.0)
         if math.isfinite(total):
             return self.sign * total / self.size
         return self.sign * (self._sum(_SCALE) / self.size) / _SCALE
 
     def _sum(self, scale: float) -> float:
-        """Return the sum of the members times ``scale``, not finite where it overflows."""
         sums, buffer = [], np.empty(min(_BLOCK, len(self.values)))
         with np.errstate(all="ignore"):
             for _, block, mask in self._masks():
@@ -119,7 +118,6 @@ class TopSet:
         return found
 
     def _masks(self) -> Iterator[tuple[int, FloatVector, Bools]]:
-        """Yield offset, entries and membership of consecutive blocks."""
         parts = (
             (beats_or_ties(self.sign), 0, self.tie_cut),
             (beats(self.sign), self.tie_cut, len(self.values)),
@@ -221,7 +219,6 @@ def _bracket(values: FloatVector, size: int, sign: int) -> tuple[Bound, Bound]:
 
 
 def _select(sample: FloatVector, rank: int, sign: int) -> Bound:
-    """Return the entry with exactly ``rank`` entries before it from the best; reorders."""
     place = len(sample) - 1 - rank if sign > 0 else rank
     sample.partition(place)
     found: Bound = sample[place]
@@ -253,7 +250,6 @@ def _scan(
 
 
 def _tie_cut(values: FloatVector, threshold: Bound, wanted: int) -> int | None:
-    """Return the position behind the first ``wanted`` equal entries, None if too few."""
     if wanted < 1:
         return None if wanted else 0
     for offset, block, mask in blocks(values):
@@ -308,7 +304,7 @@ def blocks(
 
 
 def check_finite(block: FloatVector, mask: Bools, offset: int) -> None:
-    """Raise ValueError with the position of the first entry that is NaN or infinite."""
+    """Raise ValueError with the position of the first NaN or infinity."""
     np.isfinite(block, out=mask)
     if not mask.all():
         position = offset + int(mask.argmin())

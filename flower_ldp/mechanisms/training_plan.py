@@ -72,13 +72,13 @@ class TrainingPlan:
         return found | ({"name": self.name} if self.name else {})
 
     def mean_size(self, examples: int) -> float:
-        """Return the mean number of examples in a step, which is public."""
+        """Return the mean number of examples in a step; public."""
         return float(self.rate) * examples
 
     def deviation(self, examples: int) -> float:
-        """Return the deviation of the noise on each entry of a step's mean gradient."""
+        """Return the noise on each entry of a step's mean gradient."""
         return self.noise * self.clip / self.mean_size(examples)
 
     def moved_by_noise(self, examples: int) -> float:
-        """Return the deviation of a round's noise on each entry, at a step size of 1."""
+        """Return a round's noise on each entry, at a step size of 1."""
         return self.deviation(examples) * math.sqrt(self.steps)
