@@ -282,7 +282,7 @@ class LaplacePlan(Checked):
 
     @property
     def scale(self) -> float:
-        """b = 2 / epsilon, also the mean absolute noise on an entry."""
+        """Scale b = 2 / epsilon, also the mean absolute noise on an entry."""
         return SIMPLEX_SENSITIVITY / self.epsilon
 
     def noise_below(self, probability: float) -> float:
