@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from flower_ldp.config import load_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import Codeword
 from flower_ldp.strategies import AgreedLength, Momentum
-from tests.cli import flower_ldp
-from tests.fixtures import parse_config
+from tests.cli import facts, flower_ldp
+from tests.fixtures import CONFIGS, parse_config
 
-SAMPLE = Path(__file__).parents[3] / "configs" / "codeword.yaml"
+SAMPLE = CONFIGS / "codeword.yaml"
 TEXT = """
 encrypt:
   encrypt_train_type: CODEWORD
@@ -58,32 +56,31 @@ def test_steps_without_a_length_are_the_default(chosen: str, momentum: float) ->
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("old", "new", "words"),
     [
-        (("codeword_eps: 4.0", "codeword_eps: 0.0"), r"codeword_eps.*\[1e-12, 100\]"),
-        (("codeword_eps: 4.0", "codeword_rotations: 8"), "codeword_eps"),
-        (("eps: 4.0", "eps: 4.0\n    codeword_rotations: 4097"), r"rotations.*\[1, 4096\]"),
-        (("eps: 4.0", "eps: 4.0\n    codeword_favoured: 1.5"), "favoured.*integer"),
-        (("eps: 4.0", "eps: 4.0\n    codeword_blocks: 0"), r"blocks.*\[1, 65536\]"),
-        (("eps: 4.0", "eps: 4.0\n    codeword_seed: 1"), "codeword_seed"),
-        (("{kind: momentum, momentum: 0.5}", "{kind: sgd}"), "momentum.*fixed_length.*agreed"),
-        (("{kind: momentum, momentum: 0.5}", "{kind: momentum, length: 1.0}"), "length"),
-        (("codeword:\n", "dp_encrypt:\n"), "codeword"),
+        ("codeword_eps: 4.0", "codeword_eps: 0.0", r"codeword_eps.*\[1e-12, 100\]"),
+        ("codeword_eps: 4.0", "codeword_rotations: 8", "codeword_eps"),
+        ("eps: 4.0", "eps: 4.0\n    codeword_rotations: 4097", r"rotations.*\[1, 4096\]"),
+        ("eps: 4.0", "eps: 4.0\n    codeword_favoured: 1.5", "favoured.*integer"),
+        ("eps: 4.0", "eps: 4.0\n    codeword_blocks: 0", r"blocks.*\[1, 65536\]"),
+        ("eps: 4.0", "eps: 4.0\n    codeword_seed: 1", "codeword_seed"),
+        ("momentum, momentum: 0.5", "sgd", "momentum.*fixed_length.*agreed"),
+        ("momentum: 0.5", "length: 1.0", "length"),
+        ("codeword:\n", "dp_encrypt:\n", "codeword"),
     ],
 )
-def test_errors_name_the_field(change: tuple[str, str], words: str) -> None:
+def test_errors_name_the_field(old: str, new: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
-        parse_config(TEXT.replace(*change))
+        parse_config(TEXT.replace(old, new))
 
 
 def test_config_check_says_bits_and_efficiency() -> None:
-    facts = flower_ldp("config", "check", SAMPLE, "--json").json
+    found = facts("config", "check", SAMPLE)
     plan = Codeword(8.0).plan(60_000)
-    assert facts["mechanism"] == "codeword"
-    said = facts["reports"]["60000"]
+    assert found["mechanism"] == "codeword"
     for name in ("bits", "favoured", "efficiency"):
-        assert said[name] == getattr(plan, name)
-    assert (facts["epsilon"]["unit"], facts["epsilon"]["round"]) == ("client", 8.0)
+        assert found["reports"]["60000"][name] == getattr(plan, name)
+    assert (found["epsilon"]["unit"], found["epsilon"]["round"]) == ("client", 8.0)
     said = " ".join(flower_ldp("config", "check", SAMPLE).out.split())
     assert f"bits of a report {plan.bits} efficiency of a report 7.5" in said
     assert "8 per client, pure (codeword 8)" in said

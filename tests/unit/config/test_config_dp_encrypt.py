@@ -9,7 +9,8 @@ import pytest
 from flower_ldp.config import load_dpsgd_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import Gaussian
-from tests.fixtures import parse_config
+from tests.fixtures import CONFIGS, parse_config
+from tests.unit.config.texts import refusal
 
 PUBLISHED = """
 encrypt:
@@ -36,11 +37,8 @@ def test_the_published_section_loads_unchanged() -> None:
         ("dp_eps:", "dp_epsilon:", "dp_epsilon"),
     ],
 )
-def test_what_the_mechanism_does_not_allow_is_an_error_with_its_line(
-    old: str, new: str, wanted: str
-) -> None:
-    with pytest.raises(ConfigError, match=wanted.replace("[", r"\\[")):
-        parse_config(PUBLISHED.replace(old, new))
+def test_what_the_mechanism_does_not_allow_is_an_error(old: str, new: str, wanted: str) -> None:
+    assert wanted in refusal(PUBLISHED.replace(old, new))
 
 
 def test_beside_signds_the_published_intervals_hold() -> None:
@@ -52,14 +50,9 @@ def test_beside_signds_the_published_intervals_hold() -> None:
 
 
 def test_the_shipped_dpsgd_configuration_loads() -> None:
-    path = Path(__file__).resolve().parents[3] / "configs" / "dpsgd.yaml"
-    assert load_dpsgd_config(path).model_dump() == {
-        "epsilon": 1.0,
-        "delta": 1e-5,
-        "epochs": 3,
-        "batch_size": 250,
-        "max_grad_norm": 1.0,
-    }
+    found = load_dpsgd_config(CONFIGS / "dpsgd.yaml").model_dump()
+    sizes = {"epochs": 3, "batch_size": 250, "max_grad_norm": 1.0}
+    assert found == {"epsilon": 1.0, "delta": 1e-5, **sizes}
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from pathlib import Path
 
 import pytest
 
 from flower_ldp.config import load_config
 from flower_ldp.mechanisms import BoundedMean, Laplace, NoProtectionWarning
 from flower_ldp.strategies import FixedStep, LaplaceEvalStrategy, SignDSStrategy
-from tests.fixtures import parse_config
+from tests.fixtures import CONFIGS, parse_config
 from tests.unit.config.texts import refusal
-
-SAMPLE = Path(__file__).parents[3] / "configs" / "laplace_eval.yaml"
 
 MINDSPORE = """\
 encrypt:
@@ -59,7 +56,7 @@ def test_nothing_is_warned_of_where_evaluation_is_not_asked_for() -> None:
 
 
 def test_the_commented_sample_builds_a_strategy() -> None:
-    config = load_config(SAMPLE)
+    config = load_config(CONFIGS / "laplace_eval.yaml")
     section = config.encrypt.laplace_eval
     assert section.mechanism(classes=10) == Laplace(8.0, 10)
     strategy = LaplaceEvalStrategy(
@@ -74,46 +71,47 @@ def test_the_commented_sample_builds_a_strategy() -> None:
 
 
 def test_rows_and_metrics() -> None:
-    section = parse_config(
-        evaluation(
-            "laplace_eval_eps: 0.5",
-            "rows: 3",
-            "metrics:",
-            "  accuracy: {epsilon: 0.1, lower: 0, upper: 1}",
-        )
-    ).encrypt.laplace_eval
+    metrics = "metrics: {accuracy: {epsilon: 0.1, lower: 0, upper: 1}}"
+    text = evaluation("laplace_eval_eps: 0.5", "rows: 3", metrics)
+    section = parse_config(text).encrypt.laplace_eval
     assert section.mechanism(4) == Laplace(1.0, 4, rows=3)
     assert section.metric_mechanisms() == {"accuracy": BoundedMean(0.1, 0.0, 1.0)}
+
+
+OUTSIDE = "line 5: encrypt.laplace_eval.laplace_eval_eps must be a"
 
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        (("laplace_eval_eps: 0",), "line 5: encrypt.laplace_eval.laplace_eval_eps must be a"),
-        (("laplace_eval_eps: 500001",), "line 5: encrypt.laplace_eval.laplace_eval_eps must be a"),
-        (("laplace_eval_eps: '4'",), "not text"),
-        (("laplace_eval_eps: .nan",), "laplace_eval_eps must be a number"),
-        (("rows: 0",), "line 5: encrypt.laplace_eval.rows must be an integer"),
-        (("rows: 1.5",), "rows must be an integer"),
-        (("epsilon: 4",), "encrypt.laplace_eval.epsilon is not a known field"),
-        (("metrics: {loss: 1}",), "metrics.loss must be a section of fields"),
-        (("metrics: {loss: {epsilon: 1, lower: 0}}",), "metrics.loss.upper is missing"),
-        (("metrics:", "  loss: {epsilon: 1, lower: 2, upper: 2}"), "upper must be above lower"),
-        (("metrics:", "  loss: {epsilon: 0, lower: 0, upper: 2}"), "loss.epsilon must be a number"),
-        (("metrics:", "  loss: {epsilon: 1, lower: 0, upper: .inf}"), "loss.upper must be a"),
+        ("laplace_eval_eps: 0", OUTSIDE),
+        ("laplace_eval_eps: 500001", OUTSIDE),
+        ("laplace_eval_eps: '4'", "not text"),
+        ("laplace_eval_eps: .nan", "laplace_eval_eps must be a number"),
+        ("rows: 0", "line 5: encrypt.laplace_eval.rows must be an integer"),
+        ("rows: 1.5", "rows must be an integer"),
+        ("epsilon: 4", "encrypt.laplace_eval.epsilon is not a known field"),
+        ("metrics: {loss: 1}", "metrics.loss must be a section of fields"),
+        ("metrics: {loss: {epsilon: 1, lower: 0}}", "metrics.loss.upper is missing"),
+        ("metrics: {loss: {epsilon: 1, lower: 2, upper: 2}}", "upper must be above lower"),
+        ("metrics: {loss: {epsilon: 0, lower: 0, upper: 2}}", "loss.epsilon must be a number"),
+        ("metrics: {loss: {epsilon: 1, lower: 0, upper: .inf}}", "loss.upper must be a"),
     ],
 )
-def test_errors_name_line_and_field(fields: tuple[str, ...], expected: str) -> None:
-    text = refusal(evaluation(*fields))
+def test_errors_name_line_and_field(fields: str, expected: str) -> None:
+    text = refusal(evaluation(fields))
     assert text.startswith("site.yaml, line")
     assert expected in text
 
 
-def test_unknown_kinds_of_evaluation_are_refused() -> None:
-    assert "privacy_eval_type must be" in refusal(MINDSPORE.replace("LAPLACE", "GAUSS"))
-    assert "unsupervised.eval_type must be" in refusal(
-        MINDSPORE.replace("CALINSKI_HARABASZ_SCORE", "ACCURACY").replace("230260", "4")
-    )
-    assert "unsupervised.cluster_client_num must be" in refusal(
-        MINDSPORE.replace("1000", "0").replace("230260", "4")
-    )
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ("LAPLACE", "GAUSS", "privacy_eval_type"),
+        ("CALINSKI_HARABASZ_SCORE", "ACCURACY", "unsupervised.eval_type"),
+        ("1000", "0", "unsupervised.cluster_client_num"),
+    ],
+)
+def test_unknown_kinds_of_evaluation_are_refused(old: str, new: str, field: str) -> None:
+    text = MINDSPORE.replace("230260", "4").replace(old, new)
+    assert f"{field} must be" in refusal(text)

@@ -13,7 +13,6 @@ import pkgutil
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -25,8 +24,9 @@ from pydantic_core import PydanticCustomError, PydanticUndefined
 import flower_ldp.config
 from flower_ldp.config import TrainConfig, VerticalConfig
 from flower_ldp.yaml_source import Section
+from tests.fixtures import ROOT
 
-PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
+PAGE = ROOT / "docs" / "configuration.md"
 #: Heading of the table of all outermost fields.
 FILES = "The files"
 #: Sections that several others have, and the ends of their names there.
@@ -55,11 +55,8 @@ def parts(annotation: Any) -> Iterator[Any]:
 
 
 def sections_in(field: FieldInfo) -> list[type[Section]]:
-    return [
-        part
-        for part in parts(field.annotation)
-        if isinstance(part, type) and issubclass(part, Section)
-    ]
+    kinds = [part for part in parts(field.annotation) if isinstance(part, type)]
+    return [kind for kind in kinds if issubclass(kind, Section)]
 
 
 def used(model: type[Section]) -> list[tuple[str, FieldInfo]]:
@@ -82,12 +79,8 @@ def placed(model: type[Section], way: str) -> Iterator[tuple[str, type[Section]]
 def expected() -> dict[str, dict[str, tuple[str, str]]]:
     """Return for each heading its fields, and for each field values and default."""
     found = models()
-    held = {
-        kind
-        for model in found
-        for field in model.model_fields.values()
-        for kind in sections_in(field)
-    }
+    fields = [field for model in found for field in model.model_fields.values()]
+    held = {kind for field in fields for kind in sections_in(field)}
     tables: dict[str, dict[str, tuple[str, str]]] = {}
     for root in found:
         if root not in held:
@@ -119,12 +112,8 @@ def kind_of(model: type[Section]) -> str:
 
 def named(name: str, field: FieldInfo) -> str:
     alias = field.validation_alias
-    others = (
-        [other for other in alias.choices if other != name]
-        if isinstance(alias, AliasChoices)
-        else []
-    )
-    return f"`{name}`" + "".join(f" (also `{other}`)" for other in others)
+    others = alias.choices if isinstance(alias, AliasChoices) else []
+    return f"`{name}`" + "".join(f" (also `{other}`)" for other in others if other != name)
 
 
 def wanted(check: BeforeValidator) -> str:
@@ -137,12 +126,10 @@ def wanted(check: BeforeValidator) -> str:
 
 def cells(field: FieldInfo) -> tuple[str, str]:
     """Return what the page must say of a field's values and of its default."""
-    every = list(parts(field.annotation))
-    every += field.metadata
+    every = [*parts(field.annotation), *field.metadata]
     checks = [part for part in every if isinstance(part, BeforeValidator)]
-    words = [
-        f"`{word}`" for part in every if get_origin(part) is Literal for word in get_args(part)
-    ]
+    literals = [part for part in every if get_origin(part) is Literal]
+    words = [f"`{word}`" for part in literals for word in get_args(part)]
     if sections_in(field):
         values = "names to sections" if str in every else "section"
     elif words:
@@ -219,6 +206,5 @@ def test_every_field_is_explained() -> None:
 
 def test_the_sections_of_all_files_are_there() -> None:
     assert len(expected()) >= 12
-    assert {"`encrypt`", "`unsupervised`", "`dpsgd`", "`label_dp`", "`embedding_dp`"} <= set(
-        expected()[FILES]
-    )
+    sections = {"`encrypt`", "`unsupervised`", "`dpsgd`", "`label_dp`", "`embedding_dp`"}
+    assert sections <= expected()[FILES].keys()

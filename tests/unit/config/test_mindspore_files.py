@@ -17,93 +17,45 @@ import yaml
 from flower_ldp.config import SECTIONS, from_config, load_config, load_vertical_config
 from flower_ldp.errors import ConfigError
 
-HORIZONTAL: dict[str, Any] = {
-    "fl_name": "Lenet",
-    "fl_iteration_num": 25,
-    "server_mode": "FEDERATED_LEARNING",
-    "enable_ssl": False,
-    "distributed_cache": {
-        "type": "redis",
-        "address": "127.0.0.1:2345",
-        "plugin_lib_path": "",
-        "cacert_filename": "",
-        "capath": "",
-        "cert_filename": "",
-        "private_key_filename": "",
-        "server_name": "",
-    },
-    "round": {
-        "start_fl_job_threshold": 2,
-        "start_fl_job_time_window": 30000,
-        "update_model_ratio": 1.0,
-        "update_model_time_window": 30000,
-        "global_iteration_time_window": 60000,
-    },
-    "summary": {
-        "metrics_file": "metrics.json",
-        "failure_event_file": "event.txt",
-        "continuous_failure_times": 10,
-        "data_rate_dir": "..",
-        "participation_time_level": "5,15",
-    },
-    "encrypt": {
-        "encrypt_train_type": "NOT_ENCRYPT",
-        "privacy_eval_type": "LAPLACE",
-        "pw_encrypt": {
-            "share_secrets_ratio": 1.0,
-            "cipher_time_window": 3000,
-            "reconstruct_secrets_threshold": 1,
-        },
-        "dp_encrypt": {"dp_eps": 50.0, "dp_delta": 0.01, "dp_norm_clip": 1.0},
-        "signds": {
-            "sign_k": 0.01,
-            "sign_eps": 100,
-            "sign_thr_ratio": 0.6,
-            "sign_global_lr": 0.1,
-            "sign_dim_out": 0,
-        },
-        "laplace_eval": {"laplace_eval_eps": 8},
-    },
-    "unsupervised": {"cluster_client_num": 1000, "eval_type": "SILHOUETTE_SCORE"},
-    "compression": {
-        "upload_compress_type": "NO_COMPRESS",
-        "upload_sparse_rate": 0.4,
-        "download_compress_type": "NO_COMPRESS",
-    },
-    "ssl": {
-        "server_cert_path": "server.p12",
-        "client_cert_path": "client.p12",
-        "ca_cert_path": "ca.crt",
-        "crl_path": "",
-        "cipher_list": "ECDHE-RSA-AES128-GCM-SHA256",
-        "cert_expire_warning_time_in_day": 90,
-    },
-    "client_verify": {
-        "pki_verify": False,
-        "root_first_ca_path": "",
-        "root_second_ca_path": "",
-        "equip_crl_path": "",
-        "replay_attack_time_diff": 600000,
-    },
-    "client": {
-        "http_url_prefix": "",
-        "client_epoch_num": 20,
-        "client_batch_size": 32,
-        "client_learning_rate": 0.01,
-        "connection_num": 10000,
-    },
-}
-VERTICAL: dict[str, Any] = {
-    "role": "leader",
-    "model": {"train_net": {"name": "net", "inputs": [{"name": "x", "source": "local"}]}},
-    "opts": [{"type": "Adam", "hyper_parameters": {"learning_rate": 3.5e-4}}],
-    "grad_scalers": [{"inputs": [{"name": "x"}], "sens": 1024.0}],
-    "dataset": {"name": "criteo", "features": ["id"], "labels": ["ctr"]},
-    "hyper_parameters": {"epochs": 20, "batch_size": 16000, "is_eval": True},
-    "ckpt_path": "./checkpoints",
-    "network": {"master_ip": "127.0.0.1:8082", "peer_ip": "127.0.0.1:8081"},
-    "privacy": {"embedding_dp": {"eps": 5.0}, "label_dp": {"eps": 1.0}},
-}
+HORIZONTAL: dict[str, Any] = yaml.safe_load("""
+fl_name: Lenet
+fl_iteration_num: 25
+server_mode: FEDERATED_LEARNING
+enable_ssl: false
+distributed_cache: {type: redis, address: "127.0.0.1:2345", plugin_lib_path: "",
+  cacert_filename: "", capath: "", cert_filename: "", private_key_filename: "", server_name: ""}
+round: {start_fl_job_threshold: 2, start_fl_job_time_window: 30000, update_model_ratio: 1.0,
+  update_model_time_window: 30000, global_iteration_time_window: 60000}
+summary: {metrics_file: metrics.json, failure_event_file: event.txt, continuous_failure_times: 10,
+  data_rate_dir: .., participation_time_level: "5,15"}
+encrypt:
+  encrypt_train_type: NOT_ENCRYPT
+  privacy_eval_type: LAPLACE
+  pw_encrypt: {share_secrets_ratio: 1.0, cipher_time_window: 3000, reconstruct_secrets_threshold: 1}
+  dp_encrypt: {dp_eps: 50.0, dp_delta: 0.01, dp_norm_clip: 1.0}
+  signds: {sign_k: 0.01, sign_eps: 100, sign_thr_ratio: 0.6, sign_global_lr: 0.1, sign_dim_out: 0}
+  laplace_eval: {laplace_eval_eps: 8}
+unsupervised: {cluster_client_num: 1000, eval_type: SILHOUETTE_SCORE}
+compression: {upload_compress_type: NO_COMPRESS, upload_sparse_rate: 0.4,
+  download_compress_type: NO_COMPRESS}
+ssl: {server_cert_path: server.p12, client_cert_path: client.p12, ca_cert_path: ca.crt,
+  crl_path: "", cipher_list: ECDHE-RSA-AES128-GCM-SHA256, cert_expire_warning_time_in_day: 90}
+client_verify: {pki_verify: false, root_first_ca_path: "", root_second_ca_path: "",
+  equip_crl_path: "", replay_attack_time_diff: 600000}
+client: {http_url_prefix: "", client_epoch_num: 20, client_batch_size: 32,
+  client_learning_rate: 0.01, connection_num: 10000}
+""")
+VERTICAL: dict[str, Any] = yaml.safe_load("""
+role: leader
+model: {train_net: {name: net, inputs: [{name: x, source: local}]}}
+opts: [{type: Adam, hyper_parameters: {learning_rate: 3.5e-4}}]
+grad_scalers: [{inputs: [{name: x}], sens: 1024.0}]
+dataset: {name: criteo, features: [id], labels: [ctr]}
+hyper_parameters: {epochs: 20, batch_size: 16000, is_eval: true}
+ckpt_path: ./checkpoints
+network: {master_ip: "127.0.0.1:8082", peer_ip: "127.0.0.1:8081"}
+privacy: {embedding_dp: {eps: 5.0}, label_dp: {eps: 1.0}}
+""")
 
 
 def written(folder: Path, content: dict[str, Any]) -> Path:
@@ -148,11 +100,8 @@ def test_what_means_something_here_is_mapped(
     assert "ssl is not used; Flower has it in flower-superlink --ssl-certfile" in caplog.text
     assert "signds" not in caplog.text
     assert run.rounds == 25
-    assert dict(run.train_config()) == {
-        "local-epochs": 20,
-        "batch-size": 32,
-        "learning-rate": 0.01,
-    }
+    told = {"local-epochs": 20, "batch-size": 32, "learning-rate": 0.01}
+    assert dict(run.train_config()) == told
     strategy: Any = run.training()
     assert (strategy.min_train_nodes, strategy.min_available_nodes) == (2, 2)
     assert 0.0 < strategy.fraction_train * 2**32 < 1.0
