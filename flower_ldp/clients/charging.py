@@ -40,7 +40,7 @@ _MOST_NAME = 100
 
 
 def policy_of(context: Context) -> Policy:
-    """Return the policy that the operator names, or refuse (REFUSED_POLICY)."""
+    """Return the operator's policy, or refuse (REFUSED_POLICY)."""
     try:
         policy = find_policy(context.node_config)
     except ConfigError as error:
@@ -94,7 +94,7 @@ def charge_under(
 def charge_of(
     policy: Policy, request: ReleaseRequest, account: str, rounds: int | None = None
 ) -> Charge:
-    """Return a message's charge; refuse run 0, which holds the owner's own charges."""
+    """Return a message's charge; refuse run 0, which is the owner's."""
     if request.run_id == NO_RUN:
         raise RefusalError(REFUSED_POLICY, f"run {NO_RUN} is the owner's own: no message is of it")
     whole = f"{account}#{request.part}" if request.part else account
@@ -104,19 +104,19 @@ def charge_of(
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError unless a kept release can have this name."""
+    """Raise ValueError unless a kept release can have it."""
     if not (isinstance(name, str) and 1 <= len(name) <= _MOST_NAME and name.isprintable()):
         raise ValueError(f"name must have 1 to {_MOST_NAME} printable characters, got {name!r}")
 
 
 def kept(charge: Charge, question: str, draw: int = 0) -> Charge:
-    """Return a charge under a question instead of a message."""
+    """Return a charge under a question."""
     name = hashlib.sha256(question.encode()).hexdigest()
     return replace(charge, run_id=NO_RUN, message_id=f"kept {name} {draw}", during=charge.run_id)
 
 
 def examples_of(policy: Policy, request: ReleaseRequest) -> int | None:
-    """Return the policy's number of examples for a release."""
+    """Return the policy's number of examples."""
     mechanism = request.events[0].mechanism if request.events else ""
     return policy.examples_for(request.message_type, mechanism)
 

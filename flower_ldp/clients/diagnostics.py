@@ -44,7 +44,7 @@ _NAMED = {
 
 
 def hint_of(error: BaseException) -> str:
-    """Return a line of advice, or an empty text; never raises."""
+    """Return a line of advice, or nothing."""
     try:
         frames = traceback.walk_tb(error.__traceback__)
         modules = [str(frame.f_globals.get("__name__")) for frame, _ in frames]
@@ -62,7 +62,7 @@ MOST_CAUSE = 8_000
 
 
 def cause_of(error: BaseException) -> str:
-    """Return an error's text, a hint and, mostly, the traceback."""
+    """Return an error's text, hint and, mostly, traceback."""
     try:
         said = cut_middle("".join(traceback.format_exception_only(error)).strip()) + hint_of(error)
         if isinstance(error, LdpError) and not _log.isEnabledFor(logging.DEBUG):
@@ -86,7 +86,7 @@ def _times(run_id: int, code: str) -> Iterator[int]:
 
 
 def log_refusal(run_id: int, refusal: RefusalError) -> None:
-    """Log a refusal: as WARNING once per run, process and code, then as INFO."""
+    """Log a refusal as WARNING once per run, process and code."""
     text = cut_middle(str(refusal))
     if next(_times(run_id, refusal.code)):
         say(_log, logging.INFO, "refused: %s", text)

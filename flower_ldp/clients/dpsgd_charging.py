@@ -68,7 +68,7 @@ class ProposedPlans:
     _lock: Lock = field(default_factory=Lock)
 
     def check(self, run: Hashable, plan: TrainingPlan) -> None:
-        """Refuse a plan with too little noise, or any after too many of them; one at a time."""
+        """Refuse a plan with too little noise, or any after too many of them."""
         with self._lock:
             found = self._wanting.get(run, {})
             if plan in found:
@@ -93,7 +93,7 @@ PROPOSED_PLANS = ProposedPlans()
 
 @dataclass(frozen=True)
 class ModelPlace:
-    """Where the model that answers one message is kept."""
+    """Place of the model that answers a message."""
 
     file: Path
     key: bytes
@@ -166,7 +166,7 @@ class AskedRound:
         ledger.end_plan(replace(self.charge, run_id=NO_RUN, during=run, message_id=name))
 
     def write_owed_end(self) -> None:
-        """Write an owed end, or keep the round from beginning by LedgerError."""
+        """Write an owed end, or raise LedgerError."""
         file = self.owed
         if file in _owed or os.path.lexists(file):
             with charging.ledger_of(self.policy) as ledger:
@@ -176,7 +176,7 @@ class AskedRound:
                 file.unlink(missing_ok=True)
 
     def end(self) -> None:
-        """End the plan now or before its next round. Raises nothing."""
+        """End the plan now or before its next round."""
         try:
             with charging.ledger_of(self.policy) as ledger:
                 self.write_end(ledger)
@@ -213,7 +213,7 @@ class AskedRound:
 
 
 def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> AskedRound:
-    """Return the round, judged by the policy, before charge and noise check."""
+    """Return the round, judged before charge and noise check."""
     kind, example = request.message_type, policy.example
     account = charging.account_of(policy, context)
     plan = policy.plan(kind, request.proposed)

@@ -160,8 +160,7 @@ def private_labels(
     context : Context
         The client app's.
     labels : array_like of integers, shape (n,)
-        All true labels of the set. A value that is no integer in [0, categories) is answered by the
-        neutral law and counted in the log.
+        All true labels of the set. A value outside [0, categories) is answered by the neutral law.
     mechanism : LabelMechanism or LabelStages
         With ``unit=Unit.LABEL``. Stages randomize disjoint parts of the set, one per call.
     name : str
@@ -169,8 +168,7 @@ def private_labels(
     stage : int
         Index of the stage.
     prior : array_like of float, shape (categories,) or (members of the stage, categories)
-        Only for a mechanism that needs one (RRWithPrior); public, or made from paid reports. Stored
-        labels keep the prior of their draw.
+        Only for a mechanism that needs one (RRWithPrior); public, or made from paid reports.
 
     Raises
     ------

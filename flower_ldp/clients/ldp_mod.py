@@ -70,11 +70,11 @@ class LdpMod:
         By default :class:`~flower_ldp.clients.OwnerAuthorizer`. Without a policy nothing leaves,
         also in a simulation.
     actions : mapping of str to Release, optional
-        Releases for message types with an action, such as ``"train.forward"``.
+        For message types with an action, such as ``"train.forward"``.
     acknowledged : collection of str
-        Message types that always get an empty reply, if the authorizer allows it.
+        Message types that get an empty reply, if the authorizer allows it.
     rehearsal : Rehearsal, optional
-        The app's work on public sample data, before a run's first charge. Its error text leaves.
+        Runs before a run's first charge. Its error text leaves.
 
     Raises
     ------

@@ -23,7 +23,7 @@ def canonical(fields: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True)
 class PriorCharge:
-    """An earlier charge, such as a private training, that later releases rest on for free."""
+    """An earlier charge, such as a private training, that releases rest on for free."""
 
     events: tuple[PrivacyEvent, ...]
     parameters: str
@@ -81,14 +81,9 @@ class ReleaseRequest:
 class ReplyTiming:
     """How the app's answer to a message leaves.
 
-    Parameters
-    ----------
-    is_simulation : bool
-        Whether data and budget are not real. A failing app is then answered by an error.
-    answer_after : float or None
-        Seconds from the message's arrival to the answer; None for no fixed moment.
-    failed : callable
-        Counts a failure of the app. Raises nothing.
+    In a simulation, data and budget are not real, and a failing app is answered by an error.
+    ``answer_after`` is the seconds from the message's arrival to the answer, or None. ``failed``
+    counts a failure of the app, and raises nothing.
     """
 
     is_simulation: bool = False
@@ -130,7 +125,7 @@ class Authorizer(Protocol):
     """Decides about releases and records their cost."""
 
     def authorize(self, request: ReleaseRequest, context: Context) -> Permit:
-        """Charge the release and return its permit; raise RefusalError if it is not allowed."""
+        """Charge the release and return its permit, or raise RefusalError."""
 
     def acknowledge(self, message_type: str, context: Context) -> ReplyTiming:
-        """Allow an answer of public facts or nothing; raise RefusalError if it is not allowed."""
+        """Allow an answer of public facts or nothing, or raise RefusalError."""

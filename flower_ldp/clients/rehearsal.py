@@ -2,8 +2,7 @@
 
 The server gets ``REFUSED_REHEARSAL`` **with the error's text**. Flower gives a rehearsal no private
 data: no node configuration but :data:`MARK`, no state, node id 0, a copy of the message. An app can
-still read private data by a path that it knows. If it changes the mark in Flower's state, it only
-skips or repeats its own rehearsal. A guarded node runs none.
+still read private data by a path that it knows. A guarded node runs none.
 """
 
 import copy

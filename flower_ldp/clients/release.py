@@ -79,7 +79,7 @@ class OpenRelease(ABC):
         return self
 
     def reply(self, ask: Callable[[], RecordDict], timing: ReplyTiming) -> RecordDict:
-        """Call the app and return its reply; exceptions are failures of the app."""
+        """Call the app; exceptions are failures of the app."""
         return ask()
 
     def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, OpenRelease]:
@@ -112,12 +112,12 @@ class KeptRelease(OpenRelease):
     @property
     @abstractmethod
     def part(self) -> str:
-        """``layout/part``: the digest of how the data is cut, and the part's name."""
+        """``layout/part``: digest of how the data is cut, and the part's name."""
 
     @property
     @abstractmethod
     def memo(self) -> str:
-        """Name of the question: equal for two messages that one report may answer."""
+        """Equal for two messages that one report may answer."""
 
     @property
     def basis(self) -> PriorCharge | None:
@@ -168,7 +168,7 @@ def proposed(content: RecordDict) -> ConfigRecord:
 
 
 def check_storable(report_bytes: int, advice: str = "") -> None:
-    """Raise ValueError for a report too long for a ledger; call before the charge."""
+    """Raise ValueError for a report too long for a ledger."""
     if report_bytes > MOST_REPORT:
         told = f"a report of up to {report_bytes} bytes: a ledger takes {MOST_REPORT}"
         raise ValueError(told + (f". {advice}" if advice else ""))
@@ -201,7 +201,7 @@ def constant(reason: str, message: Message) -> Message:
 
 
 def failed(message: Message, error: BaseException, what: str = "") -> Message:
-    """Log why no report leaves, and return an error reply without it."""
+    """Log why no report leaves, and return an error without it."""
     say(_log, logging.ERROR, "no report leaves%s: %s", what and f" ({what})", cause_of(error))
     return constant(FAILED, message)
 
@@ -229,7 +229,7 @@ def single_record(content: RecordDict) -> ArrayRecord:
 
 
 def open_array(array: Array) -> NDArray[Any]:
-    """Return an array; raise WireError if its bytes are anything else."""
+    """Return an array, or raise WireError."""
     try:
         found: object = array.numpy()
     except Exception as error:  # by no type of its own: of archives, headers, memory, pickles

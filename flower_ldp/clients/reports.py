@@ -43,7 +43,7 @@ _MOST_TOLD = 8
 def read_proposal(
     content: RecordDict, known: Mapping[str, Callable[..., MechanismT]], trainable: Trainable | None
 ) -> tuple[UpdateProposal[MechanismT], ModelLayout, dict[str, NDArray[Any]]]:
-    """Return a message's proposal, the layout of its model, and the model; errors as ``open``."""
+    """Return proposal, layout and model of a message; errors as ``open``."""
     fields, part = without_part(release.proposed(content))
     proposal = UpdateProposal.from_fields(fields, known)
     sent = release.single_model(content)
@@ -61,7 +61,7 @@ def read_proposal(
 
 
 def trained_model(reply: RecordDict, layout: ModelLayout) -> dict[str, NDArray[Any]]:
-    """Return the update's arrays of a reply's only ArrayRecord; others may hold any bytes."""
+    """Return the update's arrays; others may hold any bytes."""
     found = release.single_record(reply)
     layout.check_names(found)  # before one is opened: a record may name an array very many times
     return {spec.name: release.open_array(found[spec.name]) for spec in layout.required}
@@ -101,7 +101,7 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
         return canonical({**proposed, **part, "dimension": self.layout.dimension})
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
-        """Return the report, neutral if the reply is not one finite model like the one sent."""
+        """Return the report, neutral unless the reply is one finite model like the one sent."""
         text = "the app's reply holds no model like the one sent: %s"
         return self._answer(release.or_none(lambda: self._update(reply), text), rng)
 
@@ -205,15 +205,9 @@ class GaussianRelease(UpdateRelease):
 class ExtensionRelease(Release):
     """Releases a train reply as the report of one extension (``docs/extensions.md``).
 
-    The owner's policy must allow the extension by distribution, version and digest. It is loaded
-    only after that.
-
-    Parameters
-    ----------
-    name : str
-        Other extensions' proposals are refused; ValueError if invalid, or a built-in mechanism's.
-    trainable : str or sequence of str, optional
-        As in :class:`UpdateRelease`.
+    The owner's policy must allow it by distribution, version and digest. It is loaded only after
+    that. Proposals of others than ``name`` are refused; an invalid or built-in name raises
+    ValueError. ``trainable`` is as in :class:`UpdateRelease`.
     """
 
     name: str

@@ -57,7 +57,7 @@ def private_means(
     epsilon : float
         Per example, for all columns together.
     name : str
-        Of the release. Another name costs again.
+        Another name costs again.
     groups : iterable of hashable, optional
         The patient of each row, if an example is a patient.
 

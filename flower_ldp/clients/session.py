@@ -51,7 +51,7 @@ class TrainingSession:
 
 @dataclass
 class CountSession:
-    """One evaluation. ``total`` is **private**: the exact count on the mechanism's grid."""
+    """One evaluation. ``total`` is **private**: the exact count."""
 
     mechanism: ExampleMean
     example: str
@@ -86,7 +86,7 @@ def in_session(session: TrainingSession | CountSession) -> Iterator[None]:
 
 
 def current_session(kind: type[SessionT]) -> SessionT:
-    """Return the session of this thread's message; ReleaseError without one."""
+    """Return this thread's session, or raise ReleaseError."""
     found = _current.get()
     if not isinstance(found, kind):
         raise ReleaseError(

@@ -37,7 +37,7 @@ _log = logging.getLogger("flower_ldp")
 def read_block(
     tables: RecordTables, content: RecordDict
 ) -> tuple[wire.EmbeddingProposal, NDArray[np.int64]]:
-    """Return the proposal and the block's rows in the party's table."""
+    """Return the proposal and the block's rows."""
     proposal = wire.EmbeddingProposal.from_fields(read_record(content, PROPOSAL_KEY))
     check_table(tables, proposal.terms)
     return proposal, tables.rows(proposal.terms.table, proposal.block)
@@ -52,7 +52,7 @@ def read_record(content: RecordDict, key: str) -> ConfigRecord:
 
 
 def check_table(tables: RecordTables, terms: wire.TableTerms) -> None:
-    """Refuse (``REFUSED_RECORDS``) a table that is not the party's own."""
+    """Refuse (``REFUSED_RECORDS``) another table than the party's."""
     own, asked = tables.tables.get(terms.table), quoted(terms.table)
     if own is None:
         differs = f"the server asks for table {asked}; this party has {list(tables.tables)}"
@@ -87,7 +87,7 @@ class Party(ABC):
     step: str = ""
 
     def earlier(self) -> Sequence[str]:
-        """Return the steps that the bottom can be set back to."""
+        """Return steps that the bottom can be set back to."""
         return ()
 
     def rewind(self, step: str) -> None:
@@ -120,7 +120,7 @@ class Party(ABC):
     ) -> None:
         """Update the bottom by the loss gradient with respect to the bits of these rows.
 
-        Do nothing if ``step`` is the step made last.
+        Do nothing for the step made last.
         """
         raise ValueError("this bottom is frozen")
 
@@ -155,7 +155,7 @@ class EmbeddingRelease(Release):
 
 @dataclass(frozen=True)
 class OpenEmbedding(KeptRelease):
-    """An accepted proposal about one block; a learning bottom's step is part of the question."""
+    """A proposal about one block; a learning bottom's step is part of the question."""
 
     proposal: wire.EmbeddingProposal
     layout: str

@@ -161,17 +161,8 @@ def grid_with_deadlines(
 
     Its ``get_node_ids`` raises :class:`NodesUnavailableError` ``wait_seconds`` after its first
     call, if nothing was sent in between. Its ``send_and_receive`` returns at the timeout with the
-    replies so far.
-
-    Parameters
-    ----------
-    grid : Grid
-        The server app's.
-    wait_seconds : float
-        In (0, inf), or ValueError. A dead node counts as available for up to a minute, until Flower
-        misses its heartbeats.
-    clock : callable
-        Returns seconds.
+    replies so far. ``wait_seconds`` is in (0, inf), or ValueError; a dead node counts as available
+    for up to a minute.
 
     Examples
     --------
@@ -202,15 +193,8 @@ class StrategyWithDeadlines(Strategy):
     ) -> Result:
         """Run the rounds as ``Strategy.start`` does, with limits on waiting and early ends.
 
-        Parameters
-        ----------
-        grid : Grid
-            The server app's. Too few nodes may be available for an hour;
-            ``grid_with_deadlines(grid, wait_seconds)`` has another limit.
-        timeout : float
-            Seconds that a round waits for replies. Later ones are dropped.
-        initial_arrays, num_rounds, train_config, evaluate_config, evaluate_fn
-            As in ``Strategy.start``.
+        Too few nodes may be available for an hour, or as :func:`grid_with_deadlines` says. Replies
+        after ``timeout`` seconds are dropped.
 
         Raises
         ------

@@ -27,15 +27,15 @@ class DPSGDStrategy(StrategyWithDeadlines):
     """Any of Flower's strategies over clients that train by DP-SGD.
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with :class:`~flower_ldp.clients.DPSGDRelease`,
-    and :class:`~flower_ldp.clients.AccuracyRelease` to evaluate. The wrapped strategy gets only
-    finite models like the one sent, with this server's weights and no client's number of examples.
+    and :class:`~flower_ldp.clients.AccuracyRelease` to evaluate. The strategy gets only finite
+    models like the one sent, and no client's number of examples.
 
     Parameters
     ----------
     strategy : Strategy
         Samples clients and aggregates their models.
     weights : mapping of int to float, optional
-        Of clients by node id, positive; others are not asked. By default all have equal weights.
+        Of clients by node id, positive; others are not asked. By default all are equal.
     accuracy_key : str
         The only metric that is read.
 

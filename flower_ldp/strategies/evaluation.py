@@ -48,11 +48,9 @@ class ProxyCodebook:
         Per row and per client, for any change of the row; in (0, 100], or ValueError.
     proxy : callable
         Maps a model's arrays to its class probabilities on public inputs, shape (any number,
-        classes). They give the codebook, and stand for the clients' rows in the score.
-    rows : int
-        Rows per release of a client.
-    levels : int
-        Codes per class.
+        classes), for the codebook and in place of the clients' rows in the score.
+    rows, levels : int
+        Rows per release of a client, and codes per class.
     trust_repeats : int
         Experiments of :func:`~flower_ldp.strategies.score_trust`, which cost no privacy: at least
         2, or 0 for none.
@@ -124,7 +122,7 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
     strategy : Strategy
         Does the training.
     mechanism : Laplace or ProxyCodebook
-        Randomizer of the rows, with the number of rows per client.
+        Randomizer of the rows, with their number per client.
     score, clusterer
         As for :class:`~flower_ldp.strategies.ClusterScore`.
     metrics : mapping of str to BoundedMean, optional
@@ -134,8 +132,7 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
     every : int
         Rounds between evaluations. Each costs every asked client its epsilon again.
     health, answers_per_client : optional
-        As for :class:`TrainingStrategy`. A :class:`~flower_ldp.strategies.ClientPool` of the
-        training counts both together.
+        As for :class:`TrainingStrategy`, whose pool counts both together.
     min_evaluate_nodes, min_available_nodes, arrayrecord_key, configrecord_key
         As in FedAvg, for the evaluate phase.
 
@@ -282,10 +279,9 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
         return MetricRecord(values)  # type: ignore[arg-type]
 
     def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
-        """Return the worst-case spending of clients as :meth:`TrainingStrategy.privacy_spent` does.
+        """Return spending as :meth:`TrainingStrategy.privacy_spent`, training included.
 
-        Training is included, unless the wrapped strategy is of another package: its replies are not
-        private and are not counted.
+        Replies to a wrapped strategy of another package are not private and not counted.
         """
         return self.proposals.report(delta=delta)
 
@@ -308,6 +304,9 @@ LaplaceEvalStrategy = ProtectedEvalStrategy
 class BestModel:
     """An ``evaluate_fn`` for ``Strategy.start`` that saves the best model so far.
 
+    ``server_round`` and ``value`` are the round of the saved model, 0 for the initial one, and its
+    metric.
+
     Parameters
     ----------
     path : path-like
@@ -318,14 +317,6 @@ class BestModel:
     metric : str
         The metric that decides; ValueError where it is missing.
     higher_is_better : bool
-        Whether larger values are better.
-
-    Attributes
-    ----------
-    server_round : int or None
-        Round of the saved model; 0 is the initial model.
-    value : float or None
-        Its metric.
 
     Examples
     --------

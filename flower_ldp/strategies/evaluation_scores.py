@@ -271,14 +271,8 @@ def kmeans_codebook(proxy: NDArray[np.floating[Any]], codes: int, *, seed: int =
 class ProxySupport:
     """Public rows that represent the codes' cells.
 
-    Parameters
-    ----------
-    rows : ndarray of float64, shape (n, k)
-        On the simplex; each cell has at least one.
-    cells : ndarray of int64, shape (n,)
-        The code of each row.
-    codes : int
-        m.
+    Rows are float64 on the simplex, shape (n, k), and ``cells`` their codes, int64, each at least
+    once.
     """
 
     rows: Rows
@@ -326,14 +320,8 @@ class UntrustedScoreWarning(UserWarning):
 class ScoreTrust:
     """Result of an experiment with pretended clients that differ from the proxy in a known way.
 
-    Parameters
-    ----------
-    proxy_score, true_score : float
-        Of the proxy and of the pretended clients.
-    recovery : float
-        Part of the difference that the mean estimate shows.
-    error : float
-        Root mean square relative error of the estimate.
+    ``recovery`` is the part of the difference that the mean estimate shows, and ``error`` its root
+    mean square relative error. The scores are of the proxy and of the pretended clients.
     """
 
     proxy_score: float

@@ -1,9 +1,8 @@
 """Forecast of a run: cost per client, expected learning, a test for noise, and a part to train.
 
-**Test for noise**, by post-processing, of the squared length of the reports' sum
-(:class:`~flower_ldp.mechanisms.base.NullDistribution`). It is done **once**, after a quarter of the
-reports and when a good run would show four standard deviations. It warns of a signal below two, or
-of one that even with two more would be hopeless; only then it says that the steps *are* noise.
+**Test for noise**, by post-processing, of the squared length of the reports' sum. It is done
+**once**, after a quarter of the reports and when a good run would show four standard deviations. It
+warns of a signal below two, or of one that even with two more would be hopeless.
 """
 
 from __future__ import annotations

@@ -45,14 +45,8 @@ class FixedStep(Checked):
 class LearnedStep(Checked):
     """A step size learned by MagRR, with a fixed rate for small rounds.
 
-    Parameters
-    ----------
-    magnitude : MagRR
-        The bit and its rule.
-    fallback : FixedStep or None
-        Rate for rounds below ``min_participation``, which ask for no bit.
-    min_participation : float
-        Fraction of the available clients, in [0, 1].
+    ``fallback`` is the rate for rounds below ``min_participation``, a fraction of the available
+    clients in [0, 1]: they ask for no bit.
     """
 
     magnitude: MagRR
@@ -241,17 +235,10 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
     """Federated training from one codeword per client, near the direction of its update.
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with
-    :class:`~flower_ldp.clients.CodewordRelease`. The metrics include ``expected-cosine`` of the
-    estimated with the clients' direction, if they agree.
-
-    Parameters
-    ----------
-    mechanism : Codeword
-        Each round has its own seed, counted on from the mechanism's.
-    server_optimizer : ServerOptimizer, optional
-        Sets the step's length; :class:`~flower_ldp.strategies.AgreedLength` by default.
-    **options
-        As in :class:`~flower_ldp.strategies.training.TrainingStrategy`.
+    :class:`~flower_ldp.clients.CodewordRelease`. The metrics include ``expected-cosine``, of
+    clients that agree. Each round has its own seed, counted on from the mechanism's. The default
+    optimizer is :class:`~flower_ldp.strategies.AgreedLength`; other options are those of
+    :class:`~flower_ldp.strategies.training.TrainingStrategy`.
 
     Examples
     --------

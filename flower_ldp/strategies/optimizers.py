@@ -40,13 +40,13 @@ _LONGEST, _SHORTEST = 5.0, -10.0
 
 
 class ServerOptimizer:
-    """Turns a round's proposed step into the model's step; a base class."""
+    """Turns a round's proposed step into the model's step."""
 
     #: Whether only the direction of what is proposed counts.
     sets_length: ClassVar[bool] = False
 
     def step(self, proposed: Vector, server_round: int) -> Vector:
-        """Return the step of this round, float32 of shape (d,) as the proposed one."""
+        """Return the step, float32 of shape (d,) as the proposed one."""
         raise NotImplementedError
 
     def describe(self) -> str:
@@ -57,7 +57,7 @@ class ServerOptimizer:
         """Reset the state for a new run."""
 
     def on_run_start(self, rounds: int, weights: Sequence[NDArray[Any]]) -> None:
-        """Prepare for planned rounds, with the trained arrays before them."""
+        """Prepare for planned rounds."""
 
     def check(self) -> None:
         """Raise RuntimeError if no step is possible yet."""
@@ -66,7 +66,7 @@ class ServerOptimizer:
         """Raise the number of planned rounds."""
 
     def on_signal(self, signal: float, reports: int) -> None:
-        """Receive a round's squared sum beyond noise, relative to noise, before its step."""
+        """Receive a round's squared sum beyond noise, over noise."""
 
 
 @dataclass(frozen=True)
@@ -161,12 +161,8 @@ class Adam(_Adaptive):
 
     Parameters
     ----------
-    eta : float
-        Server's rate, positive; ValueError otherwise, as for all.
-    beta_1, beta_2 : float
-        Decay of the means, in [0, 1).
-    tau : float
-        Adaptivity, positive: much smaller steps are not scaled up.
+    eta, beta_1, beta_2, tau : float
+        Rate, positive; decays, in [0, 1); adaptivity, positive. ValueError otherwise.
     """
 
     eta: Positive = 0.1
@@ -186,8 +182,7 @@ class Adam(_Adaptive):
 class Yogi(_Adaptive):
     r"""Yogi on the server, as Flower's ``FedYogi``, with the parameters of :class:`Adam`.
 
-    As Adam, without the correction of :math:`\eta`, and with
-    :math:`v = v - (1 - \beta_2)\, g^2 \operatorname{sign}(v - g^2)`, so that v falls slowly.
+    :math:`v = v - (1 - \beta_2)\, g^2 \operatorname{sign}(v - g^2)`, and :math:`\eta` is constant.
     """
 
     eta: Positive = 0.01

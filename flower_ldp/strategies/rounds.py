@@ -105,8 +105,7 @@ class Health(Checked):
     stop_above : float
         Largest allowed share of neutral reports, in [0, 1).
     significance : float
-        Required certainty, in normal standard deviations, in [0, inf). By default a false stop has
-        a chance of at most 0.13 % per test.
+        Required certainty, in normal standard deviations: by default 0.13 % of tests stop falsely.
 
     Examples
     --------

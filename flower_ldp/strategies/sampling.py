@@ -1,8 +1,7 @@
 """Client sampling: anew in every round, or each client a limited number of times in a run.
 
 Being asked counts, even without an answer, because the client may have been charged. A refusal
-before the charge does not count. Clients are chosen last in a round, since an error after the
-choice would use them up.
+before the charge does not. Clients are chosen last in a round, since an error would use them up.
 """
 
 import json
@@ -76,9 +75,9 @@ class ClientPool:
     answers_per_client : int
         In [1, 1,000,000]; ValueError otherwise.
     checkpoint : path-like, optional
-        JSON file that remembers who was asked, before they are. A restarted server continues with
-        the remaining clients, even while the old one still runs, under a lock (``NAME.lock`` beside
-        it). The folder must exist. A link is followed and stays.
+        JSON file, in an existing folder, that remembers who was asked, before they are. A restarted
+        server continues with the remaining clients, even while the old one still runs, under a lock
+        (``NAME.lock``).
 
     Raises
     ------

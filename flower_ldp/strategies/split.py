@@ -1,8 +1,8 @@
 """Split learning on the server: labels and a top model here, features at the parties.
 
 Each step asks every party for randomized embeddings of a block of records, trains the top, and
-sends learning bottoms the loss gradient. Gradients tell a party about its records' labels. To hide
-labels, randomize them once before they are given to the strategy (docs/embedding.md).
+sends learning bottoms the loss gradient. Gradients tell a party about its records' labels; to hide
+these, randomize them first (docs/embedding.md).
 """
 
 import logging
@@ -57,7 +57,7 @@ class SplitStrategy:
     top : Top
         For example :class:`flower_ldp.split.TorchTop`.
     mechanism : UnaryEncoding or CodebookEmbedding
-        The randomizer; each party accepts it or refuses.
+        Each party accepts it or refuses.
     tables : RecordTables
         The ids of the server's records.
     labels : mapping of str to array of integers
@@ -66,10 +66,9 @@ class SplitStrategy:
         Number of feature parties.
     train_table : str
         The table to learn from. The others are evaluated.
-    noisy_labels : NoisyLabels, optional
-        Randomized labels that parties train their bottoms on before any release.
-    told : NoisyLabels, optional
-        Old name of ``noisy_labels``; TypeError if both are given.
+    noisy_labels, told : NoisyLabels, optional
+        Randomized labels that parties train their bottoms on before any release, and the old name
+        of them; TypeError for both.
 
     Raises
     ------
@@ -138,8 +137,8 @@ class SplitStrategy:
         rng : RandomSource, optional
             For the order of blocks, which is not private.
         checkpoint : path-like, optional
-            File of the top, written at every step and resumed from if it exists; TypeError if the
-            top cannot be saved.
+            File of the top, written at every step and resumed from; TypeError if it cannot be
+            saved.
         any_step : bool
             Accept bottoms that were not trained with this top or with each other.
         on_step : callable, optional

@@ -153,15 +153,9 @@ def payloads(replies: Mapping[int, Message], names: Mapping[int, str]) -> dict[i
 class AlignedParty:
     """A party that has the server's records.
 
-    Parameters
-    ----------
-    node, name : int and str
-        In this run and in every run; the top gets embeddings in the order of names.
-    claim : BottomModelClaim
-    step : str
-        Of its bottom; empty before the first.
-    earlier : tuple of str
-        Steps that its bottom can be set back to.
+    ``node`` is of this run, and ``name`` of every run: the top gets embeddings in the order of
+    names. ``step`` is that of its bottom, empty before the first, and ``earlier`` are steps that it
+    can be set back to.
     """
 
     node: int

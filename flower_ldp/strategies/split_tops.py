@@ -74,12 +74,8 @@ def checked_labels(
 class CodeTop(Top):
     """Bayes' rule over the parties' codes, counted with each label from randomized reports.
 
-    Parameters
-    ----------
-    classes : int
-        Number of labels, at least 2.
-    smoothing : float
-        Weight, in records, of the single parties' distributions for a pair of codes; positive.
+    ``classes`` is at least 2. ``smoothing``, positive, is the weight, in records, of single
+    parties' distributions for a pair of codes.
     """
 
     def __init__(self, classes: int, smoothing: float = 10.0) -> None:

@@ -86,8 +86,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
     server_optimizer : ServerOptimizer, optional
         Post-processes the step. Its state belongs to one run.
     health : Health, optional
-        Asks for one more private bit per report, whether it is neutral, and stops the run if too
-        many are.
+        Asks for one more private bit per report, and stops the run if too many reports are neutral.
     answers_per_client : int or ClientPool, optional
         How often a client is asked in the whole run, sampled without replacement. By default every
         round samples anew.
@@ -95,7 +94,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         Names or patterns (``"head.*"``) of the arrays that reports are about; others never change.
         By default all floating-point arrays except running statistics.
     subspace : Subspace, optional
-        Public. Reports are about the update's projection onto it, and the model moves only in it.
+        Public. Reports are about the update's projection, and the model moves only in it.
     **fedavg
         As in FedAvg, but ``fraction_evaluate`` is 0 by default: raw metrics leak, and the gate
         refuses them.
@@ -168,7 +167,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         return mechanism.total(reports, current.layout.entries)
 
     def _estimate(self, current: TrainingRound, total: Vector, reports: int) -> Vector:
-        """Return the step for the sum of at least one report. It need not be finite."""
+        """Return the step for the sum of at least one report."""
         return np.asarray(total / reports)
 
     def _metrics(self, current: TrainingRound, reports: int) -> Metrics:
@@ -183,7 +182,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         return "the mean" if optimizer is None else optimizer.describe()
 
     def plan(self) -> Callable[[int], UpdatePlan] | None:
-        """Return the mechanism's plan by number of weights, or None."""
+        """Return the mechanism's plan by number of weights."""
         return getattr(self.mechanism, "plan", None)
 
     def summary(self) -> None:
@@ -214,7 +213,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         TypeError
             If one of Flower's central DP wrappers wraps the strategy.
         RuntimeError
-            If the server optimizer needs a run and none was begun.
+            If the server optimizer needs a run.
         """
         refuse_central_wrapper(type(self).__name__)
         model = {name: array.numpy() for name, array in arrays.items()}
@@ -329,7 +328,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
 def refuse_central_wrapper(name: str) -> None:
     """Raise TypeError if one of Flower's central DP wrappers is among the callers.
 
-    It would clip nothing, since reports hold no models, and add noise to a private sum.
+    It would clip nothing, and add noise to a private sum.
     """
     frame = sys._getframe(1)
     while frame is not None:
