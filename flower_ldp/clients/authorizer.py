@@ -30,10 +30,10 @@ _log = logging.getLogger("flower_ldp")
 class OwnerAuthorizer:
     """Admits releases that the owner's policy allows and the ledger has budget for.
 
-    A node keeps the policy path of its first message. In a deployment a missing ledger is refused,
-    because spending must not restart at zero. With ``mode: simulation`` each simulated client has
-    its own account, each log line says so, and the ledger is made if missing and not synced to
-    disk.
+    A node keeps the policy path of its first message; another is refused. In a deployment a missing
+    ledger is refused, because spending must not restart at zero. With ``mode: simulation`` each
+    simulated client has its own account, each log line says so, and the ledger is made if missing
+    and not synced to disk.
 
     Examples
     --------

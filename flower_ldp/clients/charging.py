@@ -203,7 +203,7 @@ def permit_of(
 def run_marks(run_id: int) -> tuple[bytes, bytes]:
     """Return the first bytes of a run's sealed reports about examples, and of its last one.
 
-    The last one ends the run's evaluations and scaling in the same write.
+    The last one ends the run's evaluations and scaling in the same write, or nothing leaves.
     """
     return f"ldp-report {run_id:020d}:".encode(), f"ldp-ended- {run_id:020d}:".encode()
 

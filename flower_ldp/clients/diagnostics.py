@@ -44,7 +44,7 @@ _NAMED = {
 
 
 def hint_of(error: BaseException) -> str:
-    """Return a line of advice, or nothing."""
+    """Return a line of advice, or nothing; never raises."""
     try:
         frames = traceback.walk_tb(error.__traceback__)
         modules = [str(frame.f_globals.get("__name__")) for frame, _ in frames]

@@ -3,8 +3,8 @@
 **Noise check.** It takes seconds, so it runs last, when policy and ledger would accept the plan.
 
 **End of a plan.** A failure of the whole ends it. If the ledger cannot be written, an empty file
-``<ledger>-ended-...`` and this process remember the end until the plan's next round. If neither can
-be written, nothing leaves.
+``<ledger>-ended-...`` and this process remember it. It is written before the plan's next round, or
+that is refused. If neither can be written, nothing leaves.
 
 **Kept models** are files in ``<ledger>.models``, on disk before the ledger seals an HMAC-SHA256
 over model and request. The last model's code begins differently, so the end is sealed in the same
