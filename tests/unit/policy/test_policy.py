@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -19,20 +21,12 @@ from flower_ldp.policy import (
     Policy,
     find_policy,
     load_policy,
-)
-from flower_ldp.policy.sections import (
-    Allowance,
-    AnchorPlace,
-    Budget,
-    Releases,
-    ReleaseWindow,
-    Total,
-    Window,
+    sections,
 )
 from flower_ldp.privacy import PrivacyEvent, Unit
-from tests.fixtures import parse_policy
+from tests.fixtures import CONFIGS, parse_policy
 
-SAMPLE = Path(__file__).parents[3] / "configs" / "client_policy.yaml"
+SAMPLE = CONFIGS / "client_policy.yaml"
 
 TEXT = """\
 data_id: ward-7
@@ -57,6 +51,9 @@ budgets:
 SIGNDS = PrivacyEvent("signds", 8.0)
 MAGRR = PrivacyEvent("magrr", 1.0)
 GAUSS = PrivacyEvent("gauss", 2.0, 1e-6, Unit.EXAMPLE)
+
+
+Events = tuple[PrivacyEvent, ...]
 
 
 @pytest.fixture
@@ -95,9 +92,9 @@ def test_sample_loads_and_says_what_its_comments_say() -> None:
     assert (policy.mode, policy.is_simulation) == ("deployment", False)
     assert policy.unlisted_messages == "refuse"
     assert policy.limits() == (
-        Limit(Unit.CLIENT, "run", 450.0, 0.0, None),
+        Limit(Unit.CLIENT, "run", 450.0),
         Limit(Unit.CLIENT, "window", 450.0, 0.0, 30 * 86_400.0),
-        Limit(Unit.CLIENT, "life", 900.0, 0.0, None),
+        Limit(Unit.CLIENT, "life", 900.0),
     )
     policy.check("train", [SIGNDS, MAGRR])
     for message_type in ("evaluate", "query"):
@@ -107,9 +104,9 @@ def test_sample_loads_and_says_what_its_comments_say() -> None:
 def test_sample_names_every_field() -> None:
     text = SAMPLE.read_text(encoding="utf-8")
     assert {*yaml.safe_load(text), "anchor"} == set(Policy.model_fields)
-    for section in (Allowance, Total, Window, Budget, Releases, ReleaseWindow, AnchorPlace):
-        for name in section.model_fields:
-            assert name in text
+    names = ("Allowance", "AnchorPlace", "Budget", "Releases", "ReleaseWindow", "Total", "Window")
+    for name in names:
+        assert all(field in text for field in getattr(sections, name).model_fields)
     assert f"{NODE_CONFIG_KEY}=" in text
     assert f"{ENVIRONMENT_VARIABLE}=" in text
 
@@ -123,9 +120,9 @@ def test_budgets_are_the_limits_of_a_ledger(policy: Policy) -> None:
     )
 
 
-def test_a_window_may_be_a_fraction_of_a_day() -> None:
-    policy = parse_policy(changed("days: 30", "days: 0.5"))
-    assert policy.limits()[1].window_seconds == 43_200.0
+def test_a_window_may_be_a_fraction_of_a_day_and_a_mode_a_simulation() -> None:
+    assert parse_policy(changed("days: 30", "days: 0.5")).limits()[1].window_seconds == 43_200.0
+    assert parse_policy(changed("deployment", "simulation")).is_simulation
 
 
 def test_a_policy_cannot_be_changed(policy: Policy) -> None:
@@ -135,27 +132,17 @@ def test_a_policy_cannot_be_changed(policy: Policy) -> None:
         policy.budgets["client"].life.epsilon = 1e5
 
 
-def test_simulation_says_so() -> None:
-    assert parse_policy(changed("deployment", "simulation")).is_simulation
-
-
 # The ledger's path.
 
 
-def test_ledger_is_found_from_the_folder_of_the_policy(
+def test_a_ledger_is_found_from_the_folder_of_the_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "etc"
-    folder.mkdir()
-    (folder / "owner.yaml").write_text(TEXT, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    assert load_policy("etc/owner.yaml").ledger == folder / "spent.sqlite"
-    monkeypatch.chdir(folder)
-    assert load_policy("owner.yaml").ledger == folder / "spent.sqlite"
-
-
-def test_an_absolute_ledger_stays_where_it_is(tmp_path: Path) -> None:
     path = tmp_path / "owner.yaml"
+    path.write_text(TEXT, encoding="utf-8")
+    for folder, name in ((tmp_path.parent, f"{tmp_path.name}/owner.yaml"), (tmp_path, path.name)):
+        monkeypatch.chdir(folder)
+        assert load_policy(name).ledger == tmp_path / "spent.sqlite"
     path.write_text(changed("spent.sqlite", "/var/lib/ldp/spent.sqlite"), encoding="utf-8")
     assert load_policy(path).ledger == Path("/var/lib/ldp/spent.sqlite")
 
@@ -168,58 +155,38 @@ def test_a_ledger_that_is_no_path_is_refused(value: str) -> None:
 
 # Errors of the file.
 
+LAPLACE = "messages.evaluate.laplace"
+UNLISTED = "unlisted_messages must be 'refuse' or 'answer'"
+LABEL = "messages.train.signds.unit must be a unit with a budget, got label"
+MODE, LIFE = "mode: deployment", "    life: {epsilon: 900.0}"
+WINDOW = "    window: {epsilon: 180.0, days: 30}"
 ERRORS = [
     ("data_id: ward-7\n", "", 1, "data_id is missing"),
     ("ledger: spent.sqlite\n", "", 1, "ledger is missing"),
-    ("mode: deployment\n", "", 1, "mode is missing"),
+    (f"{MODE}\n", "", 1, "mode is missing"),
     ("data_id: ward-7", "data_id: ''", 1, "data_id must be printable text of 1 to 200"),
     ("data_id: ward-7", "data_id: ' a'", 1, "data_id must be printable text"),
     ("data_id: ward-7", 'data_id: "a\\n"', 1, "data_id must be printable text"),
     ("data_id: ward-7", f"data_id: {'x' * 201}", 1, "data_id must be printable text"),
     ("data_id: ward-7", "data_id: 7", 1, "data_id must be text, got 7"),
-    ("mode: deployment", "mode: test", 3, "mode must be 'deployment' or 'simulation', got test"),
-    ("mode: deployment", "mode: deployment\nmood: 1", 4, "mood is not a known field"),
-    (
-        "mode: deployment",
-        "mode: deployment\nunlisted_messages: yes",
-        4,
-        "unlisted_messages must be 'refuse' or 'answer', got yes",
-    ),
-    (
-        "  evaluate:",
-        "  evaluation:",
-        9,
-        "messages.evaluation: this name must be 'train', 'evaluate' or 'query'",
-    ),
+    (MODE, "mode: test", 3, "mode must be 'deployment' or 'simulation', got test"),
+    (MODE, f"{MODE}\nmood: 1", 4, "mood is not a known field"),
+    (MODE, f"{MODE}\nunlisted_messages: yes", 4, f"{UNLISTED}, got yes"),
+    ("  evaluate:", "  test:", 9, "messages.test: this name must be 'train', 'evaluate' or 'q"),
     ("    laplace: {epsilon: 4.0}", "    - laplace", 9, "messages.evaluate must be a section"),
     ("    laplace: {epsilon: 4.0}\n", "", 9, "messages.evaluate must be a section of fields"),
-    ("{epsilon: 4.0}", "4.0", 10, "messages.evaluate.laplace must be a section of fields, got 4.0"),
-    ("{epsilon: 4.0}", "", 10, "messages.evaluate.laplace must be a section of fields, got noth"),
-    ("{epsilon: 4.0}", "{}", 10, "messages.evaluate.laplace.epsilon is missing"),
+    ("{epsilon: 4.0}", "4.0", 10, f"{LAPLACE} must be a section of fields, got 4.0"),
+    ("{epsilon: 4.0}", "", 10, f"{LAPLACE} must be a section of fields, got noth"),
+    ("{epsilon: 4.0}", "{}", 10, f"{LAPLACE}.epsilon is missing"),
     ("    laplace:", "    ' laplace':", 10, "messages.evaluate. laplace: this name must be print"),
     ("    laplace:", "    7:", 10, "messages.evaluate.7: this name must be text"),
-    ("epsilon: 4.0", "eps: 4.0", 10, "messages.evaluate.laplace.eps is not a known field"),
+    ("epsilon: 4.0", "eps: 4.0", 10, f"{LAPLACE}.eps is not a known field"),
     ("{epsilon: 8.0}", "{epsilon: 8, unit: row}", 6, "messages.train.signds.unit must be 'client'"),
-    (
-        "{epsilon: 8.0}",
-        "{epsilon: 8.0, unit: label}",
-        6,
-        "messages.train.signds.unit must be a unit with a budget, got label",
-    ),
-    ("    life: {epsilon: 900.0}\n", "", 12, "budgets.client.life is missing"),
-    ("    life: {epsilon: 900.0}", "    life:", 15, "budgets.client.life must be a section of fie"),
-    (
-        "    run: {epsilon: 90.0}",
-        "    run:",
-        13,
-        "budgets.client.run must be filled in or left out",
-    ),
-    (
-        "    window: {epsilon: 180.0, days: 30}",
-        "    window:",
-        14,
-        "budgets.client.window must be filled in or left out, got nothing",
-    ),
+    ("{epsilon: 8.0}", "{epsilon: 8, unit: label}", 6, LABEL),
+    (f"{LIFE}\n", "", 12, "budgets.client.life is missing"),
+    (LIFE, "    life:", 15, "budgets.client.life must be a section of fie"),
+    ("    run: {epsilon: 90.0}", "    run:", 13, "budgets.client.run must be filled in or left"),
+    (WINDOW, "    window:", 14, "budgets.client.window must be filled in or left out, got nothing"),
     (", days: 30", "", 14, "budgets.client.window.days is missing"),
     ("run: {epsilon: 90.0}", "run: {epsilon: 90.0, days: 1}", 13, "budgets.client.run.days is not"),
     ("  client:", "  node:", 12, "budgets.node: this name must be 'client', 'example' or 'label'"),
@@ -256,21 +223,15 @@ def test_numbers_outside_their_intervals_are_refused(
 
 def test_all_errors_are_told_at_once() -> None:
     text = changed("mode: deployment", "mode: test").replace("epsilon: 8.0", "epsilon: 0")
-    assert [line.split(": ")[0] for line in refusal(text).splitlines()] == [
-        "owner.yaml, line 3",
-        "owner.yaml, line 6",
-    ]
+    places = [line.split(": ")[0] for line in refusal(text).splitlines()]
+    assert places == ["owner.yaml, line 3", "owner.yaml, line 6"]
 
 
 def test_policies_built_in_code_are_checked_too() -> None:
+    fields = {"data_id": "x", "ledger": Path("x.sqlite"), "mode": "simulation"}
+    messages = {"train": {"m": sections.Allowance(epsilon=1.0, unit="label")}}
     with pytest.raises(ValueError, match="unit with a budget"):
-        Policy(
-            data_id="x",
-            ledger=Path("x.sqlite"),
-            mode="simulation",
-            messages={"train": {"m": Allowance(epsilon=1.0, unit="label")}},
-            budgets={"client": Budget(life=Total(epsilon=1.0))},
-        )
+        Policy(**fields, messages=messages, budgets={"client": {"life": {"epsilon": 1.0}}})
 
 
 # Judging a release.
@@ -289,9 +250,7 @@ def test_policies_built_in_code_are_checked_too() -> None:
         (replace(GAUSS, delta=0.0),),
     ],
 )
-def test_releases_within_all_limits_are_allowed(
-    policy: Policy, events: tuple[PrivacyEvent, ...]
-) -> None:
+def test_releases_within_limits_are_allowed(policy: Policy, events: Events) -> None:
     policy.check("train", events)
     policy.check("train", iter(events))
 
@@ -316,16 +275,14 @@ OVER = [
 
 
 @pytest.mark.parametrize(("events", "why"), OVER)
-def test_anything_over_a_limit_is_refused_and_not_lowered(
-    policy: Policy, events: tuple[PrivacyEvent, ...], why: str
-) -> None:
+def test_anything_over_a_limit_is_refused(policy: Policy, events: Events, why: str) -> None:
     assert why in refused(policy, "train", *events)
 
 
 @pytest.mark.parametrize("events", [case for case, why in OVER[:12] if "Signds" not in why])
 @pytest.mark.parametrize("message_type", ["train", "query"])
-def test_a_refusal_ends_with_the_line_that_would_allow_the_release(
-    policy: Policy, events: tuple[PrivacyEvent, ...], message_type: str
+def test_a_refusal_ends_with_the_line_that_would_allow_it(
+    policy: Policy, events: Events, message_type: str
 ) -> None:
     line = refused(policy, message_type, *events).partition("To allow it: ")[2]
     start, _, end = TEXT.partition("messages:")
@@ -351,19 +308,19 @@ def test_unlisted_messages(policy: Policy, message_type: str) -> None:
     open_policy = parse_policy(TEXT + "unlisted_messages: answer\n")
     open_policy.check(message_type, [PrivacyEvent("anything", 800.0)])
     # Open is not boundless: what no budget counts is refused, and so is a cost left unsaid.
-    assert "no budget per label" in refused(
-        open_policy, message_type, replace(SIGNDS, unit=Unit.LABEL)
-    )
-    assert "no cost" in refused(open_policy, message_type)
-    assert "at least 0.001" in refused(open_policy, message_type, PrivacyEvent("x", 1e-12))
+    for events, said in (
+        ([replace(SIGNDS, unit=Unit.LABEL)], "no budget per label"),
+        ([], "no cost"),
+        ([PrivacyEvent("x", 1e-12)], "at least 0.001"),
+    ):
+        assert said in refused(open_policy, message_type, *events)
 
 
 def test_answering_unlisted_messages_leaves_the_listed_ones_as_they_are() -> None:
     text = changed("  evaluate:\n    laplace: {epsilon: 4.0}\n", "  evaluate: {}\n")
     policy = parse_policy(text + "unlisted_messages: answer\n")
     for message_type in ("train", "evaluate"):
-        why = refused(policy, message_type, PrivacyEvent("laplace", 1.0))
-        assert "laplace may not" in why
+        assert "laplace may not" in refused(policy, message_type, PrivacyEvent("laplace", 1.0))
 
 
 # A least price, largest numbers, and what else is stated beside budgets.
@@ -409,10 +366,8 @@ def test_largest_numbers_are_stated_in_plain_values(policy: Policy) -> None:
     own = parse_policy(TEXT + "releases: {life: 50, window: {number: 7, days: 0.5}}\nrepeats: 3\n")
     assert own.numbers() == (NumberLimit(50), NumberLimit(7, 43_200.0))
     assert own.repeats == 3
-    assert parse_policy(TEXT + "releases: {window: {number: 7, days: 1}}\n").numbers() == (
-        NumberLimit(10_000),
-        NumberLimit(7, 86_400.0),
-    )
+    window = parse_policy(TEXT + "releases: {window: {number: 7, days: 1}}\n").numbers()
+    assert window == (NumberLimit(10_000), NumberLimit(7, 86_400.0))
 
 
 def test_a_moment_to_answer_and_an_anchor_are_stated(tmp_path: Path) -> None:
@@ -421,13 +376,14 @@ def test_a_moment_to_answer_and_an_anchor_are_stated(tmp_path: Path) -> None:
     own = parse_policy(TEXT + "answer_after: {train: 30, train.forward: 0.5}\n")
     assert own.answer_after == {"train": 30, "train.forward": 0.5}
     path = tmp_path / "owner.yaml"
-    path.write_text(TEXT + "anchor: {file: mark}\n")
-    anchor = load_policy(path).anchor
-    assert anchor is not None
-    assert (anchor.file, anchor.command) == (tmp_path / "mark", None)
-    anchor = parse_policy(TEXT + "anchor: {command: [/bin/keep, it]}\n").anchor
-    assert anchor is not None
-    assert (anchor.file, anchor.command) == (None, ["/bin/keep", "it"])
+    for place, file, command in (
+        ("file: mark", tmp_path / "mark", None),
+        ("command: [/bin/keep, it]", None, ["/bin/keep", "it"]),
+    ):
+        path.write_text(f"{TEXT}anchor: {{{place}}}\n")
+        anchor = load_policy(path).anchor
+        assert anchor is not None
+        assert (anchor.file, anchor.command) == (file, command)
 
 
 @pytest.mark.parametrize(
@@ -464,78 +420,73 @@ def test_errors_in_what_stands_beside_budgets_name_the_field(line: str, complain
 
 # Which file.
 
+KEY_MISSING = "ldp-policy must name a policy file"
+
 
 @pytest.fixture
-def files(tmp_path: Path) -> tuple[Path, Path]:
+def files(tmp_path: Path) -> tuple[str, str]:
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
     first.write_text(TEXT, encoding="utf-8")
     second.write_text(changed("ward-7", "ward-8"), encoding="utf-8")
-    return first, second
+    return str(first), str(second)
 
 
-def test_the_operator_names_the_policy(files: tuple[Path, Path]) -> None:
-    first, second = map(str, files)
-    by_node = find_policy({NODE_CONFIG_KEY: first, "partition-id": 0}, {"HOME": "/"})
-    by_variable = find_policy({"partition-id": 0}, {ENVIRONMENT_VARIABLE: second})
-    assert by_node is not None
-    assert by_variable is not None
-    assert (by_node.data_id, by_variable.data_id) == ("ward-7", "ward-8")
+def found(node: dict[str, Any], environment: dict[str, str] | None = None) -> str | None:
+    """Return whose policy is found."""
+    policy = find_policy(node, environment)
+    return None if policy is None else policy.data_id
 
 
-def test_no_name_is_no_policy() -> None:
-    assert find_policy({"partition-id": 0}, {"HOME": "/"}) is None
-
-
-def test_the_process_has_an_environment(
-    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+def test_the_operator_names_the_policy(
+    files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("FLOWER_LDP_POLICY", str(files[1]))
-    found = find_policy({})
-    assert found is not None
-    assert found.data_id == "ward-8"
+    first, second = files
+    assert found({NODE_CONFIG_KEY: first, "partition-id": 0}, {"HOME": "/"}) == "ward-7"
+    assert found({"partition-id": 0}, {ENVIRONMENT_VARIABLE: second}) == "ward-8"
+    assert found({"partition-id": 0}, {"HOME": "/"}) is None
+    # By default the process's environment is meant.
+    monkeypatch.setenv("FLOWER_LDP_POLICY", second)
+    assert found({}) == "ward-8"
     monkeypatch.delenv("FLOWER_LDP_POLICY")
-    assert find_policy({}) is None
+    assert found({}) is None
 
 
-def test_two_different_files_are_refused(files: tuple[Path, Path]) -> None:
-    first, second = map(str, files)
-    with pytest.raises(ConfigError, match="two policies") as caught:
+def test_two_different_files_are_refused(files: tuple[str, str]) -> None:
+    first, second = files
+    with pytest.raises(ConfigError, match=f"two policies.*{first}.*{second}"):
         find_policy({NODE_CONFIG_KEY: first}, {ENVIRONMENT_VARIABLE: second})
-    assert first in str(caught.value)
-    assert second in str(caught.value)
 
 
 def test_the_same_file_named_twice_is_one(
-    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+    files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(files[0].parent)
-    found = find_policy({NODE_CONFIG_KEY: str(files[0])}, {ENVIRONMENT_VARIABLE: "first.yaml"})
-    assert found is not None
-    assert found.ledger == files[0].parent / "spent.sqlite"
+    monkeypatch.chdir(Path(files[0]).parent)
+    policy = find_policy({NODE_CONFIG_KEY: files[0]}, {ENVIRONMENT_VARIABLE: "first.yaml"})
+    assert policy is not None
+    assert policy.ledger == Path(files[0]).parent / "spent.sqlite"
 
 
-@pytest.mark.parametrize("value", ["", " ", 3, True, None])
-def test_a_name_that_is_none_is_refused(value: object) -> None:
-    with pytest.raises(ConfigError, match="ldp-policy must name a policy file"):
-        find_policy({NODE_CONFIG_KEY: value}, {})
-
-
-def test_an_empty_variable_is_refused() -> None:
-    with pytest.raises(ConfigError, match="FLOWER_LDP_POLICY must name a policy file, got ''"):
-        find_policy({}, {ENVIRONMENT_VARIABLE: ""})
-
-
-def test_a_named_file_that_is_absent_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
-        find_policy({NODE_CONFIG_KEY: str(tmp_path / "absent.yaml")}, {})
+@pytest.mark.parametrize(
+    ("node", "environment", "complaint"),
+    [
+        *[({NODE_CONFIG_KEY: no}, {}, KEY_MISSING) for no in ("", " ", 3, True, None)],
+        ({}, {ENVIRONMENT_VARIABLE: ""}, "FLOWER_LDP_POLICY must name a policy file, got ''"),
+        ({NODE_CONFIG_KEY: "/nowhere/absent.yaml"}, {}, "cannot be read"),
+    ],
+)
+def test_a_name_that_is_none_is_refused(
+    node: dict[str, Any], environment: dict[str, str], complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        find_policy(node, environment)
 
 
 def test_a_file_with_an_error_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "owner.yaml"
     path.write_text(changed("epsilon: 8.0", "epsilon: 0"), encoding="utf-8")
-    with pytest.raises(ConfigError) as caught:
+    wanted = f"^{path}, line 6: messages.train.signds.epsilon must be"
+    with pytest.raises(ConfigError, match=wanted):
         find_policy({}, {ENVIRONMENT_VARIABLE: str(path)})
-    assert str(caught.value).startswith(f"{path}, line 6: messages.train.signds.epsilon must be")
 
 
 # Plans of private training, and what an example is.
@@ -570,11 +521,7 @@ def test_the_owners_plan_holds_and_is_proposed_exactly_or_not_at_all() -> None:
 
 
 def test_without_a_plan_of_the_owners_the_server_proposes_one() -> None:
-    text = PLANNED.replace(
-        """, plan: {rounds: 20, steps: 5, rate: 0.05,
-      noise: 3.74, clip: 1.0}}""",
-        "}",
-    )
+    text = re.sub(r", plan: \{[^}]*\}", "", PLANNED)
     policy = parse_policy(text)
     assert policy.plan("train", PLAN) == PLAN
     with pytest.raises(RefusalError, match="no plan"):
@@ -587,9 +534,7 @@ def test_without_a_plan_of_the_owners_the_server_proposes_one() -> None:
 def test_a_plans_delta_is_below_one_over_n(own: bool) -> None:
     text = PLANNED
     if own:  # It is enough that the plan's own number of examples stands there.
-        text = text.replace("examples: 91\n", "").replace(
-            "example, plan", "example, examples: 91, plan"
-        )
+        text = text.replace("examples: 91\n", "").replace(", plan", ", examples: 91, plan")
     parse_policy(text.replace("examples: 91", "examples: 999")).plan("train", PLAN)
     policy = parse_policy(text.replace("examples: 91", "examples: 1000"))
     with pytest.raises(RefusalError, match="below 1/1,000"):
@@ -608,17 +553,17 @@ def test_a_type_of_message_may_be_about_another_number_of_examples() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    "allowed",
     [
-        ("train:", "train:\n    example_counts: {epsilon: 1.0, unit: example, examples: 9}"),
-        ("train:", "train:\n    example_mean: {epsilon: 1.0, examples: 9}"),
-        ("train:", "train:\n    signds: {epsilon: 1.0, unit: example, examples: 9}"),
+        "example_counts: {epsilon: 1.0, unit: example, examples: 9}",
+        "example_mean: {epsilon: 1.0, examples: 9}",
+        "signds: {epsilon: 1.0, unit: example, examples: 9}",
     ],
 )
-def test_a_number_of_examples_that_nothing_is_divided_by_is_an_error(old: str, new: str) -> None:
-    text = PLANNED.replace(old, new) + "  client: {life: {epsilon: 2.0}}\n"
+def test_a_number_of_examples_that_nothing_is_divided_by_is_an_error(allowed: str) -> None:
+    text = PLANNED.replace("train:", f"train:\n    {allowed}")
     with pytest.raises(ConfigError, match="examples belongs to dpsgd and example_mean with unit"):
-        parse_policy(text)
+        parse_policy(text + "  client: {life: {epsilon: 2.0}}\n")
 
 
 @pytest.mark.parametrize(

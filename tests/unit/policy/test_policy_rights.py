@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 from flower_ldp.errors import ConfigError
 from flower_ldp.policy import ENVIRONMENT_VARIABLE, Policy, find_policy, load_policy
 from flower_ldp.policy import files as rights
+from tests.cli import process
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="rights of files are POSIX's")
 
@@ -30,6 +30,11 @@ budgets:
   client: {{life: {{epsilon: 90.0}}}}
 """
 MODES = ("deployment", "simulation")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write(tmp_path / "policy.yaml")
 
 
 def write(path: Path, mode: str = "deployment", epsilon: float = 8.0) -> Path:
@@ -55,8 +60,11 @@ def epsilon(policy: Policy) -> float:
     return policy.messages["train"]["signds"].epsilon
 
 
+Give = Callable[[Path], None]
+
+
 @pytest.fixture
-def give_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+def give_away(monkeypatch: pytest.MonkeyPatch) -> Give:
     """Make a file another user's: to a process that is not root, its own are."""
 
     def give(path: Path) -> None:
@@ -74,42 +82,34 @@ def give_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("bits", [0o666, 0o602, 0o606])
-def test_a_file_that_others_can_write_is_refused_in_every_mode(
-    tmp_path: Path, mode: str, bits: int
-) -> None:
-    path = write(tmp_path / "policy.yaml", mode)
-    path.chmod(bits)
-    assert refusal(path) == (
-        f"policy {path} can be written by others (mode {bits:04o}): chmod go-w"
-    )
+def test_a_file_that_others_can_write_is_refused(path: Path, mode: str, bits: int) -> None:
+    write(path, mode).chmod(bits)
+    wanted = f"policy {path} can be written by others (mode {bits:04o}): chmod go-w"
+    assert refusal(path) == wanted
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_folder_that_others_can_write_is_refused_in_every_mode(tmp_path: Path, mode: str) -> None:
+def test_a_folder_that_others_can_write_is_refused(tmp_path: Path, mode: str) -> None:
     path = write(tmp_path / "open" / "inner" / "policy.yaml", mode)
     for folder in (path.parent, path.parent.parent):
         folder.chmod(0o777)
-        assert refusal(path) == (
-            f"folder {folder} can be written by others (mode 0777): chmod go-w"
-        )
+        wanted = f"folder {folder} can be written by others (mode 0777): chmod go-w"
+        assert refusal(path) == wanted
         folder.chmod(0o1777)
         assert epsilon(find(path)) == 8.0
         folder.chmod(0o755)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_belongs_to_somebody_else_is_refused_in_every_mode(
-    tmp_path: Path, mode: str, give_away: Callable[[Path], None]
-) -> None:
-    path = write(tmp_path / "policy.yaml", mode)
-    give_away(path)
+def test_what_belongs_to_somebody_else_is_refused(path: Path, mode: str, give_away: Give) -> None:
+    give_away(write(path, mode))
     assert f"policy {path} belongs to user" in refusal(path)
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("bits", [0o755, 0o1777])
 def test_a_folder_of_somebody_elses_is_refused(
-    tmp_path: Path, mode: str, bits: int, give_away: Callable[[Path], None]
+    tmp_path: Path, mode: str, bits: int, give_away: Give
 ) -> None:
     path = write(tmp_path / "theirs" / "policy.yaml", mode)
     path.parent.chmod(bits)
@@ -118,51 +118,40 @@ def test_a_folder_of_somebody_elses_is_refused(
 
 
 @pytest.mark.skipif(os.name == "posix" and os.geteuid() != 0, reason="only root can give away")
-def test_a_file_of_somebody_elses_in_a_sticky_folder_is_refused(
-    tmp_path: Path, give_away: Callable[[Path], None]
-) -> None:
+def test_anothers_file_in_a_sticky_folder_is_refused(tmp_path: Path, give_away: Give) -> None:
     path = write(tmp_path / "shared" / "policy.yaml")
     path.parent.chmod(0o1777)
     give_away(path)
     assert f"policy {path} belongs to user 1234" in refusal(path)
 
 
-def test_a_clone_of_umask_002_is_refused_in_a_deployment_and_warned_of_in_a_simulation(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("file", "bits"), [("policy", 0o664), ("folder", 0o600)])
+def test_a_clone_of_umask_002_is_refused_in_a_deployment_alone(
+    path: Path, file: str, bits: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name, bits in (("file", 0o664), ("folder", 0o600)):
-        path = write(tmp_path / name / "policy.yaml", "simulation")
-        path.chmod(bits)
-        path.parent.chmod(0o775)
-        caplog.clear()
-        with caplog.at_level(logging.WARNING, logger="flower_ldp"):
-            assert find(path).is_simulation
-            assert find(path).is_simulation
-        said = [f"simulation: folder {path.parent} can be written by others (mode 0775)"]
-        if bits == 0o664:
-            said.append(f"simulation: policy {path} can be written by others (mode 0664)")
-        assert [line.split(": chmod")[0] for line in caplog.messages] == said  # once
-        text = path.read_text().replace("simulation", "deployment")
-        path.write_text(text)
-        assert "can be written by others" in refusal(path)
-        path.chmod(0o600)
-        path.parent.chmod(0o755)
-        assert epsilon(find(path)) == 8.0
-
-
-def test_rights_are_judged_again_though_the_text_is_known(tmp_path: Path) -> None:
-    path = write(tmp_path / "policy.yaml", "simulation")
-    find(path)
-    path.chmod(0o666)
+    write(path, "simulation").chmod(bits)
+    path.parent.chmod(0o775)
+    with caplog.at_level(logging.WARNING, logger="flower_ldp"):
+        assert find(path).is_simulation
+        assert find(path).is_simulation
+    said = [f"simulation: folder {path.parent} can be written by others (mode 0775)"]
+    if file == "policy":
+        said.append(f"simulation: policy {path} can be written by others (mode 0664)")
+    assert [line.split(": chmod")[0] for line in caplog.messages] == said  # once
+    path.write_text(path.read_text().replace("simulation", "deployment"))
     assert "can be written by others" in refusal(path)
     path.chmod(0o600)
+    path.parent.chmod(0o755)
     assert epsilon(find(path)) == 8.0
 
 
-def test_a_policy_can_be_looked_at_whoever_may_write_it(tmp_path: Path) -> None:
-    path = write(tmp_path / "policy.yaml")
+def test_rights_are_judged_again_though_the_text_is_known(path: Path) -> None:
+    find(path)
     path.chmod(0o666)
-    assert epsilon(load_policy(path)) == 8.0
+    assert "can be written by others" in refusal(path)
+    assert epsilon(load_policy(path)) == 8.0  # it can be looked at, whoever may write it
+    path.chmod(0o600)
+    assert epsilon(find(path)) == 8.0
 
 
 # Links.
@@ -196,16 +185,13 @@ def test_a_linked_folder_on_the_way_is_judged(tmp_path: Path) -> None:
     assert epsilon(find(tmp_path / "to-inner" / ".." / "policy.yaml")) == 2.0
 
 
-def test_a_link_of_somebody_elses_is_refused(
-    tmp_path: Path, give_away: Callable[[Path], None]
-) -> None:
-    write(tmp_path / "policy.yaml")
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    shared.chmod(0o1777)
-    (shared / "policy.yaml").symlink_to(tmp_path / "policy.yaml")
-    give_away(shared / "policy.yaml")
-    assert f"link {shared / 'policy.yaml'} belongs to user" in refusal(shared / "policy.yaml")
+def test_a_link_of_somebody_elses_is_refused(path: Path, give_away: Give) -> None:
+    link = path.parent / "shared" / "policy.yaml"
+    link.parent.mkdir()
+    link.parent.chmod(0o1777)
+    link.symlink_to(path)
+    give_away(link)
+    assert f"link {link} belongs to user" in refusal(link)
 
 
 def test_links_in_a_circle_end(tmp_path: Path) -> None:
@@ -224,13 +210,13 @@ def test_a_relative_name_is_judged_from_the_root(
     assert "folder" in refusal("policy.yaml")
 
 
-def test_a_hard_link_is_the_file(tmp_path: Path) -> None:
-    path = write(tmp_path / "policy.yaml")
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
-    os.link(path, tmp_path / "open" / "policy.yaml")
+def test_a_hard_link_is_the_file(path: Path) -> None:
+    other = path.parent / "open" / "policy.yaml"
+    other.parent.mkdir()
+    other.parent.chmod(0o777)
+    os.link(path, other)
     assert epsilon(find(path)) == 8.0
-    assert "open can be written" in refusal(tmp_path / "open" / "policy.yaml")
+    assert "open can be written" in refusal(other)
 
 
 # What is no policy.
@@ -238,32 +224,31 @@ def test_a_hard_link_is_the_file(tmp_path: Path) -> None:
 
 def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
-    assert "is no regular file" in refusal(tmp_path / "pipe")
-    assert "Is a directory" in refusal(tmp_path)
-    assert "Is a directory" in refusal("/")
-    assert "is no regular file" in refusal("/dev/null")
+    for name, said in (
+        (tmp_path / "pipe", "is no regular file"),
+        ("/dev/null", "is no regular file"),
+        (tmp_path, "Is a directory"),
+        ("/", "Is a directory"),
+        (tmp_path / "absent", "cannot be read"),
+        (tmp_path / "absent" / "x", "cannot be read"),
+        (tmp_path / "pipe" / "x", "cannot be read"),
+        ("a\0b", "must name a policy file"),
+    ):
+        assert said in refusal(name)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(os.path.relpath(tmp_path / "socket"))
         assert "cannot be read" in refusal(tmp_path / "socket")
-    for name in (tmp_path / "absent", tmp_path / "absent" / "x", tmp_path / "pipe" / "x"):
-        assert "cannot be read" in refusal(name)
-    assert "must name a policy file" in refusal("a\0b")
 
 
 def test_a_pipe_as_standard_input_is_refused() -> None:
     code = "from flower_ldp.policy import find_policy; find_policy({'ldp-policy': '/dev/stdin'})"
-    done = subprocess.run(
-        [sys.executable, "-c", code], input="", capture_output=True, text=True, check=False
-    )
+    done = process(sys.executable, "-c", code, input="")
     assert done.returncode == 1
     assert "/dev/stdin: cannot be read" in done.stderr
 
 
-def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
-    path = tmp_path / "policy.yaml"
-    with path.open("wb") as file:
-        file.truncate(2**40)  # a sparse one
-    path.chmod(0o600)
+def test_a_huge_file_is_not_read(path: Path) -> None:
+    os.truncate(path, 2**40)  # a sparse one
     assert "more than 1,048,576 bytes" in refusal(path)
     with pytest.raises(ConfigError, match="more than"):
         load_policy(path)
@@ -272,36 +257,32 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
 # What is changed meanwhile.
 
 
-def hooked(monkeypatch: pytest.MonkeyPatch, when: str, act: Callable[[], None]) -> list[str]:
-    """Act once, right after the walk has judged what is named."""
-    done: list[str] = []
+@pytest.fixture
+def after(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Callable[[], object]], None]]:
+    """Act once, right after the walk has judged what is named; it must have been."""
+    waiting: dict[str, Callable[[], object]] = {}
     judge = rights.faults
 
     def hook(what: str, status: os.stat_result) -> list[tuple[bool, str]]:
         found = list(judge(what, status))
-        if what == when and not done:
-            done.append(what)
-            act()
+        waiting.pop(what, lambda: None)()
         return found
 
     monkeypatch.setattr(rights, "faults", hook)
-    return done
+    yield waiting.__setitem__
+    assert not waiting
 
 
-def test_a_file_that_is_replaced_after_it_was_judged_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write(tmp_path / "policy.yaml")
-    other = write(tmp_path / "other.yaml", epsilon=100.0)
+def test_a_file_that_is_replaced_after_it_was_judged_is_not_read(path: Path, after: Any) -> None:
+    other = write(path.with_name("other.yaml"), epsilon=100.0)
     other.chmod(0o666)
-    done = hooked(monkeypatch, f"policy {path}", lambda: os.replace(other, path))
+    after(f"policy {path}", lambda: os.replace(other, path))
     assert epsilon(find(path)) == 8.0
-    assert done
     assert "can be written by others" in refusal(path)
 
 
 def test_a_folder_that_is_replaced_after_it_was_judged_is_not_entered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, after: Any
 ) -> None:
     path = write(tmp_path / "site" / "policy.yaml")
     write(tmp_path / "theirs" / "policy.yaml", epsilon=100.0)
@@ -311,18 +292,16 @@ def test_a_folder_that_is_replaced_after_it_was_judged_is_not_entered(
         (tmp_path / "site").rename(tmp_path / "away")
         (tmp_path / "site").symlink_to(tmp_path / "theirs")
 
-    done = hooked(monkeypatch, f"folder {path.parent}", swap)
+    after(f"folder {path.parent}", swap)
     assert epsilon(find(path)) == 8.0
-    assert done
     assert "theirs can be written by others" in refusal(path)
 
 
 def test_a_file_that_becomes_a_link_before_it_is_opened_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write(tmp_path / "policy.yaml")
-    other = write(tmp_path / "other" / "policy.yaml", epsilon=100.0)
-    (tmp_path / "other").chmod(0o777)
+    other = write(path.parent / "other" / "policy.yaml", epsilon=100.0)
+    other.parent.chmod(0o777)
     found = os.stat
 
     def stat(name: Any, **rest: Any) -> os.stat_result:
@@ -337,9 +316,8 @@ def test_a_file_that_becomes_a_link_before_it_is_opened_is_refused(
 
 
 def test_a_file_that_is_written_while_it_is_read_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write(tmp_path / "policy.yaml")
     decoded = rights._version
     calls: list[int] = []
 

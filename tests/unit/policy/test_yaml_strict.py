@@ -38,27 +38,13 @@ def read(text: str) -> Policy | None:
         return None
 
 
-@pytest.mark.parametrize(
-    ("number", "read_as"),
-    [
-        ("1:30", 90),
-        ("+1:30", 90),
-        ("1:30.5", 90.5),
-        ("010", 8),
-        ("-010", -8),
-        ("0b11", 3),
-        ("0x1F", 31),
-        ("1_0", 10),
-        ("1_0.5", 10.5),
-        ("00", 0),
-        ("010.5", 10.5),
-        ("!!float 1:30", 90),
-        ("!!int '010'", 8),
-        ("! 010", 8),
-        ("!<tag:yaml.org,2002:float> 1:30", 90),
-    ],
-)
-def test_a_number_in_another_notation_is_refused(number: str, read_as: float) -> None:
+#: And how YAML would read them: 90, 90, 90.5, 8, -8, 3, 31, 10, 10.5, 0, 10.5, 90, 8, 8 and 90.
+NOTATIONS = ["1:30", "+1:30", "1:30.5", "010", "-010", "0b11", "0x1F", "1_0", "1_0.5", "00"]
+NOTATIONS += ["010.5", "!!float 1:30", "!!int '010'", "! 010", "!<tag:yaml.org,2002:float> 1:30"]
+
+
+@pytest.mark.parametrize("number", NOTATIONS)
+def test_a_number_in_another_notation_is_refused(number: str) -> None:
     message = refusal(TEXT.replace("90.0", number))
     wanted = "owner.yaml, line 8: budgets.client.life.epsilon must be written in plain decimals"
     assert message.startswith(wanted)
@@ -100,18 +86,15 @@ def test_a_file_that_grows_when_it_is_read_is_refused(step: str, levels: int) ->
     message = refusal(START + bomb)
     assert time.process_time() - begun < 1
     if levels == 25:
-        assert message == (
-            "owner.yaml, line 15: not valid YAML: it has more than 16 aliases (*): write the "
-            "fields out"
-        )
+        wanted = "it has more than 16 aliases (*): write the fields out"
+        assert message == f"owner.yaml, line 15: not valid YAML: {wanted}"
 
 
 @pytest.mark.parametrize("merged", ["<<: {life: {epsilon: 500.0}}", "!!merge x: {}"])
 def test_a_merge_is_refused(merged: str) -> None:
     message = refusal(TEXT.replace(LIFE, f"    {merged}\n" + LIFE))
-    assert message == (
-        "owner.yaml, line 8: not valid YAML: merges (<<) are not read: write the fields out"
-    )
+    wanted = "merges (<<) are not read: write the fields out"
+    assert message == f"owner.yaml, line 8: not valid YAML: {wanted}"
 
 
 def test_an_alias_is_read() -> None:
@@ -125,9 +108,8 @@ BREAKS = ["\r", "\x85", "\u2028", "\u2029"]
 @pytest.mark.parametrize("end", BREAKS)
 def test_a_comment_ends_where_the_line_does(end: str) -> None:
     hidden = TEXT.replace(LIFE, f"    # was:{end}    life: {{epsilon: 500.0}}\n")
-    assert refusal(hidden).startswith(
-        f"owner.yaml, line 8: holds the character U+{ord(end):04X}, which an editor may not show"
-    )
+    wanted = f"holds the character U+{ord(end):04X}, which an editor may not show"
+    assert refusal(hidden).startswith(f"owner.yaml, line 8: {wanted}")
 
 
 @pytest.mark.parametrize("turned", ["\u202e", "\u2066", "\u202a"])
