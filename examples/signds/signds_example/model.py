@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from sklearn.metrics import roc_auc_score
 from torch import nn
 
 
@@ -84,3 +85,11 @@ def accuracy_and_loss(
         correct = (logits.argmax(dim=1) == labels).float().mean()
         loss = nn.functional.cross_entropy(logits, labels)
     return float(correct), float(loss)
+
+
+def macro_auc(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> float:
+    """Return the mean over labels of the area under the curve of one label against the rest."""
+    model.eval()
+    with torch.inference_mode():
+        found = torch.cat([model(batch) for batch in images.split(2_000)]).double().softmax(dim=1)
+    return float(roc_auc_score(labels.numpy(), found.numpy(), multi_class="ovr"))
