@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -247,7 +247,7 @@ class SelectionPlan(UpdatePlan):
     top_size: int
     dim_out: int
     threshold: int
-    law: signds_size.SelectionLaw
+    law: signds_size.SelectionLaw = field(repr=False)
 
     def describe(self, of: str) -> list[Fact]:
         """Return sizes and value of a report, under keys in ``of``."""

@@ -6,12 +6,14 @@
 * ``"unbiased"``: m (2 / (contrast N)) T, whose mean is m times the clients' mean top-set direction.
 """
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, ClassVar, Literal, Unpack, get_args
 
 import numpy as np
+from flwr.app import ArrayRecord
 
 from flower_ldp.extensions.contract import Chosen, ExtensionReport
 from flower_ldp.mechanisms.codeword import MOST_SEED, Codeword
@@ -25,7 +27,10 @@ from flower_ldp.strategies.replies import Metrics, ReplyValidator
 from flower_ldp.strategies.rounds import RoundCallback, TrainingRound, Vector
 from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
 
+_log = logging.getLogger("flwr")
 Scaling = Literal["published", "unbiased"]
+#: A first step of so many times the weights' own length is warned of.
+LONG_STEP = 1.0
 
 
 @dataclass(frozen=True)
@@ -187,6 +192,7 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         self.scaling = scaling
         self.callbacks.append(self.step_size)
         self._planned: set[int] = set()
+        self._told_length = False
 
     def _asked(self, entries: int | None, participation: float = 1.0) -> SignDSRound:
         mechanism = self.mechanism if entries is None else self.mechanism.sized(entries)
@@ -207,7 +213,33 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
         asked: SignDSRound = current.proposal.mechanism
         plan = asked.selection.plan(current.layout.entries, quiet=True)
         factor = self.step_size.factor(reports, plan, asked=asked.magnitude is not None)
-        return np.float32(factor) * total.astype(np.float32)
+        step = np.float32(factor) * total.astype(np.float32)
+        if asked.magnitude is None and self.server_optimizer is None:
+            self._tell_length(current, step)
+        return step
+
+    def expect(self, rounds: int, arrays: ArrayRecord) -> None:
+        """Begin a run with this number of rounds and this model; ``start`` calls it."""
+        self._told_length = False
+        super().expect(rounds, arrays)
+
+    def _tell_length(self, current: TrainingRound, step: Vector) -> None:
+        """Log the first step's length beside the weights' own, and warn if it is as long."""
+        weights = [np.linalg.norm(current.model[spec.name]) for spec in current.layout.updated]
+        whole = float(np.linalg.norm(np.asarray(weights, dtype=np.float64)))
+        if self._told_length or whole == 0.0:
+            return
+        self._told_length = True
+        share = float(np.linalg.norm(step)) / whole
+        told = f"the first step is {share:.2g} times as long as the trained weights"
+        if share < LONG_STEP:
+            _log.info("\t├──> %s", told)
+        else:
+            _log.warning(
+                "%s: steps of a fixed rate this long seldom learn. Take a smaller sign_global_lr "
+                "(FixedStep(global_lr=...)), or learn the rate by LearnedStep",
+                told,
+            )
 
     def _description(self) -> Iterator[str]:
         yield from super()._description()
