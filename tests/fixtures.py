@@ -184,10 +184,11 @@ def new_ledger(path: Path) -> Path:
 
 
 def make_site(folder: Path, policy: str) -> Context:
-    """Write a policy and an empty ledger, and return the context of their node."""
+    """Write a policy and, if there is none, an empty ledger; return the context of their node."""
     (folder / "policy.yaml").write_text(policy)
-    new_ledger(folder / "ledger.sqlite")
-    return Context(3, 7, {"ldp-policy": str(folder / "policy.yaml")}, RecordDict(), {})
+    if not (folder / "ledger.sqlite").exists():
+        new_ledger(folder / "ledger.sqlite")
+    return context_of(folder)
 
 
 def not_called(one: Message, _: Context) -> Message:
@@ -196,10 +197,32 @@ def not_called(one: Message, _: Context) -> Message:
 
 
 def payload(reply: Message) -> bytes:
-    """Return the bytes of a report."""
-    report = reply.content.config_records[REPORT_KEY][PAYLOAD_KEY]
+    """Return the bytes of a report, in a reply that has nothing else."""
+    assert list(reply.content) == [REPORT_KEY]
+    found = reply.content.config_records[REPORT_KEY]
+    assert list(found) == [PAYLOAD_KEY]
+    report = found[PAYLOAD_KEY]
     assert isinstance(report, bytes)
     return report
+
+
+def context_of(folder: Path) -> Context:
+    """Return the context of a node whose policy lies in a folder."""
+    return Context(3, 7, {"ldp-policy": str(folder / "policy.yaml")}, RecordDict(), {})
+
+
+def accounts(folder: Path) -> tuple[int, int]:
+    """Return how many entries a ledger has, and how many with a report; it is whole."""
+    with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
+        found = ledger.verify()
+    return found.entries, found.sealed
+
+
+def counted(folder: Path) -> dict[str, int]:
+    """Return what was counted of ward-7 beside its charges, once all is there."""
+    wait_for_counts()
+    with Ledger.open(folder / "ledger.sqlite", read_only=True) as ledger:
+        return {kind: number for kind, number in ledger.counts("ward-7").items() if number}
 
 
 def charge(message: object = 0, epsilon: float = 0.1, **fields: object) -> Charge:

@@ -14,32 +14,21 @@ import pytest
 pytest.importorskip("torch")
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from flower_ldp.clients import Permit, split_client_app
 from flower_ldp.mechanisms import BottomModelClaim, UnaryEncoding
 from flower_ldp.split import TorchParty, weights_digest
 from flower_ldp.strategies import LocalExchange
-from flower_ldp.wire.embedding import (
-    ALIGN,
-    BACKWARD,
-    CHANNEL_KEY,
-    FORWARD,
-    GRADIENT_KEY,
-    LABELS_KEY,
-    PREPARE,
-    REWIND,
-    STEP_KEY,
-    EmbeddingProposal,
-    TableTerms,
-)
-from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
-from tests.fixtures import UnrecordedPermit, wait_for_counts
+from flower_ldp.wire import embedding as wire
+from flower_ldp.wire.embedding import ALIGN, BACKWARD, FORWARD, PREPARE, REWIND, STEP_KEY
+from flower_ldp.wire.proposal import PROPOSAL_KEY
+from tests.fixtures import UnrecordedPermit, payload, record, wait_for_counts
 from tests.split_world import Side, tables
 
 CONDITIONAL = BottomModelClaim("conditional")
 OWN = tables()
-TERMS = TableTerms("train", OWN.tables["train"].digest, 1500, 250)
+TERMS = wire.TableTerms("train", OWN.tables["train"].digest, 1500, 250)
 #: So much that a bit is flipped once in 10^13.
 CLEAR = UnaryEncoding(60.0, 32)
 
@@ -104,7 +93,7 @@ def world(tmp_path: Path) -> World:
 
 
 def proposal(block: int = 0) -> ConfigRecord:
-    return ConfigRecord({**EmbeddingProposal(CLEAR, TERMS, block).to_fields()})
+    return ConfigRecord({**wire.EmbeddingProposal(CLEAR, TERMS, block).to_fields()})
 
 
 def forward(after: str, block: int = 0) -> RecordDict:
@@ -112,44 +101,41 @@ def forward(after: str, block: int = 0) -> RecordDict:
 
 
 def backward(after: str, step: str) -> RecordDict:
-    gradient = ArrayRecord({GRADIENT_KEY: Array(np.ones((250, 32), dtype=np.float32))})
+    gradient = record({wire.GRADIENT_KEY: np.ones((250, 32), dtype=np.float32)})
     steps = ConfigRecord({"after": after, "step": step})
-    return RecordDict({PROPOSAL_KEY: proposal(), STEP_KEY: steps, GRADIENT_KEY: gradient})
+    return RecordDict({PROPOSAL_KEY: proposal(), STEP_KEY: steps, wire.GRADIENT_KEY: gradient})
+
+
+def rewind(after: str) -> RecordDict:
+    return RecordDict({STEP_KEY: ConfigRecord({"after": after})})
 
 
 def prepare() -> RecordDict:
     return RecordDict(
         {
             PROPOSAL_KEY: ConfigRecord({**TERMS.to_fields()}),
-            CHANNEL_KEY: ConfigRecord({"epsilon": 4.0, "categories": 10}),
-            LABELS_KEY: ArrayRecord({LABELS_KEY: Array(np.arange(1500) % 10)}),
+            wire.CHANNEL_KEY: ConfigRecord({"epsilon": 4.0, "categories": 10}),
+            wire.LABELS_KEY: record({wire.LABELS_KEY: np.arange(1500) % 10}),
         }
     )
 
 
-def payload(reply: Message) -> bytes:
-    assert list(reply.content) == [REPORT_KEY]
-    found = reply.content.config_records[REPORT_KEY][PAYLOAD_KEY]
-    assert isinstance(found, bytes)
-    return found
-
-
 @contextmanager
-def broken(monkeypatch: pytest.MonkeyPatch, name: str, owner: type = TorchParty) -> Iterator[None]:
+def broken(name: str) -> Iterator[None]:
+    """Have a method of parties fail."""
+
     def fail(*_: object, **__: object) -> None:
         raise Broken("secret")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, fail)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TorchParty, name, fail)
         yield
 
 
-def test_a_step_that_fails_is_acknowledged_and_the_party_stands_where_it_should(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_fails_is_acknowledged_and_taken(world: World) -> None:
     first = payload(world.forward())
     weights = world.party().digest()
-    with broken(monkeypatch, "learn"):
+    with broken("learn"):
         assert payload(world.backward("s-1")) == b""
     assert world.owner.permit.failures == 1
     assert (world.party().step, world.party().digest() == weights) == ("s-1", False)
@@ -163,11 +149,10 @@ def test_a_step_that_fails_is_acknowledged_and_the_party_stands_where_it_should(
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_step_of_a_name_that_was_there_before_is_another_question(
-    fails: bool, world: World, monkeypatch: pytest.MonkeyPatch
+    fails: bool, world: World
 ) -> None:
     """Otherwise the same report, given again, says that nothing in between moved the bottom."""
-    learns = broken(monkeypatch, "learn") if fails else nullcontext()
-    with learns:
+    with broken("learn") if fails else nullcontext():
         world.backward("s-1")
         payload(world.forward())
         world.backward("s-2")
@@ -176,7 +161,7 @@ def test_a_step_of_a_name_that_was_there_before_is_another_question(
     assert len(world.owner.kept) == 2
     # The way back is known by the file: the same bottom, the same question.
     world.backward("s-3")
-    world.ask(REWIND, RecordDict({STEP_KEY: ConfigRecord({"after": "s-1"})}))
+    world.ask(REWIND, rewind("s-1"))
     world.step = "s-1"
     payload(world.forward())
     assert len(world.owner.kept) == 2
@@ -198,10 +183,8 @@ def test_what_a_party_writes_while_it_is_loaded_is_not_kept(world: World) -> Non
         assert context.run_config == {"rate": 0.1}
 
 
-def test_a_step_that_fails_half_way_is_not_made_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with broken(monkeypatch, "_table"):
+def test_a_step_that_fails_half_way_is_not_made_again(world: World) -> None:
+    with broken("_table"):
         world.backward("s-1")
     before = world.party().digest()
     world.step = ""
@@ -209,19 +192,16 @@ def test_a_step_that_fails_half_way_is_not_made_again(
     assert (world.party().step, world.party().digest()) == ("s-1", before)
 
 
-def test_a_way_back_that_fails_is_gone_all_the_same(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_way_back_that_fails_is_gone_all_the_same(world: World) -> None:
     world.backward("s-1")
-    with broken(monkeypatch, "rewind"):
-        back = RecordDict({STEP_KEY: ConfigRecord({"after": ""})})
-        assert payload(world.ask(REWIND, back)) == b""
+    with broken("rewind"):
+        assert payload(world.ask(REWIND, rewind(""))) == b""
     assert world.party().step == ""
     world.step = ""
     assert payload(world.forward())
 
 
-def test_a_training_on_labels_that_fails_does_not_show_in_the_next_report(
+def test_a_training_on_labels_that_fails_does_not_show(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def half(module: Any, *_: object) -> None:
@@ -245,16 +225,14 @@ def test_a_training_on_labels_that_fails_does_not_show_in_the_next_report(
     assert weights_digest(after.bottom.state_dict()) == after.digest() != before
 
 
-def test_in_a_simulation_a_failing_party_is_loud(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_in_a_simulation_a_failing_party_is_loud(world: World) -> None:
     world.owner.permit.is_simulation = True
     for name, kind, content in (
         ("learn", BACKWARD, backward("", "s-1")),
         ("prepare", PREPARE, prepare()),
         ("embed", FORWARD, forward("")),
     ):
-        with broken(monkeypatch, name):
+        with broken(name):
             assert world.ask(kind, content).error.reason == "ldp:failed"
     assert world.party().step == ""
 
@@ -309,22 +287,30 @@ def test_a_late_step_is_acknowledged_at_the_moment_and_is_not_made_afterwards(
     assert (party.step, weights_digest(party.bottom.state_dict())) == ("s-1", before)
 
 
-@pytest.mark.parametrize("change", ["gradient", "rows", "nan", "step", "none"])
-def test_what_the_server_sent_is_refused_by_public_facts(change: str, world: World) -> None:
-    content = backward("", "s-1")
-    gradient = np.ones((250, 32), dtype=np.float32)
-    if change == "gradient":
-        gradient = gradient.astype(np.float64)
-    elif change == "rows":
-        gradient = gradient[:3]
-    elif change == "nan":
-        gradient[0, 0] = np.nan
-    content[GRADIENT_KEY] = ArrayRecord({GRADIENT_KEY: Array(gradient)})
-    if change == "step":
-        content[STEP_KEY] = ConfigRecord({"after": "", "step": ""})
-    elif change == "none":
-        del content[GRADIENT_KEY]
-    assert world.ask(BACKWARD, content).error.reason == "ldp:refused:proposal"
+ONES = np.ones((250, 32), dtype=np.float32)
+NAN = ONES.copy()
+NAN[0, 0] = np.nan
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        (wire.GRADIENT_KEY, record({wire.GRADIENT_KEY: ONES.astype(np.float64)})),
+        (wire.GRADIENT_KEY, record({wire.GRADIENT_KEY: ONES[:3]})),
+        (wire.GRADIENT_KEY, record({wire.GRADIENT_KEY: NAN})),
+        (STEP_KEY, ConfigRecord({"after": "", "step": ""})),
+        (wire.GRADIENT_KEY, None),
+    ],
+    ids=["type", "rows", "nan", "step", "none"],
+)
+def test_what_the_server_sent_is_refused_by_public_facts(
+    name: str, content: Any, world: World
+) -> None:
+    asked = backward("", "s-1")
+    del asked[name]
+    if content is not None:
+        asked[name] = content
+    assert world.ask(BACKWARD, asked).error.reason == "ldp:refused:proposal"
     assert world.party().step == ""
     assert world.owner.acknowledged == []
 
@@ -335,12 +321,11 @@ def test_nothing_is_answered_without_a_policy(
     monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
     side, context = Side("left", tmp_path, CONDITIONAL), Context(1, 1, {}, RecordDict(), {})
     exchange = LocalExchange({1: (split_client_app(side), context)})
-    back = RecordDict({STEP_KEY: ConfigRecord({"after": ""})})
     for kind, content in (
         (ALIGN, RecordDict()),
         (PREPARE, prepare()),
         (BACKWARD, backward("", "s-1")),
-        (REWIND, back),
+        (REWIND, rewind("")),
         (FORWARD, forward("")),
     ):
         (reply,) = exchange.ask(kind, {1: content}).values()
