@@ -46,8 +46,9 @@ class EmbeddingDP(nn.Module):
     Parameters
     ----------
     eps : float or None
-        The published label, in [0, 100]: epsilon of a one-hot row. A release of m free bits costs
-        ``m * eps / 2``. None quantizes only; 0 sends fair coins.
+        The published label, in [0, inf): epsilon of a one-hot row. A release of m free bits costs
+        ``m * eps / 2``. None quantizes only; 0 sends fair coins; above 100 the noise is that of
+        100, with a warning.
     one_hot : bool
         Whether each record has exactly one positive entry; any other is replaced by a uniform
         place.
@@ -66,8 +67,7 @@ class EmbeddingDP(nn.Module):
 
     def __init__(self, eps: float | None = None, *, one_hot: bool = False) -> None:
         super().__init__()
-        UnaryEncoding(eps, 1, one_hot)  # checks eps
-        self.eps = eps
+        self.eps = UnaryEncoding.from_published(eps, 1, one_hot).epsilon
         self.one_hot = one_hot
 
     def mechanism(self, bits: int) -> UnaryEncoding:
@@ -79,7 +79,7 @@ class EmbeddingDP(nn.Module):
 
         Parameters
         ----------
-        h : Tensor of floating point, shape (m,) or (n, m)
+        h : Tensor of real numbers, shape (m,) or (n, m)
 
         Returns
         -------
@@ -91,14 +91,15 @@ class EmbeddingDP(nn.Module):
         ValueError
             If the shape is another.
         TypeError
-            If ``h`` is not of floating point.
+            If ``h`` is complex.
         """
-        if not h.is_floating_point():
-            raise TypeError(f"h must be of floating point, got {h.dtype}")
+        if h.is_complex():
+            raise TypeError(f"h must be of real numbers, got {h.dtype}")
         if h.ndim not in (1, 2) or h.shape[-1] == 0:
             raise ValueError(f"h must have shape (m,) or (n, m), got {tuple(h.shape)}")
-        found: Tensor = _StraightThrough.apply(h, self.mechanism(h.shape[-1]))  # type: ignore[no-untyped-call]
-        return found
+        real = h if h.is_floating_point() else h.float()
+        found: Tensor = _StraightThrough.apply(real, self.mechanism(h.shape[-1]))  # type: ignore[no-untyped-call]
+        return found.to(h.dtype)
 
     def extra_repr(self) -> str:
         """Show the label and whether rows are one-hot."""

@@ -11,8 +11,9 @@ from flower_ldp.cli.plan_costs import laplace_noise, named, price
 from flower_ldp.config.mindspore import told_elsewhere
 from flower_ldp.errors import ConfigError
 from flower_ldp.facts import Fact, note, shown
+from flower_ldp.mechanisms.base import NoProtectionWarning
 from flower_ldp.mechanisms.labels import reports_are_labels
-from flower_ldp.mechanisms.laplace import LaplacePlan, NoProtectionWarning
+from flower_ldp.mechanisms.laplace import LaplacePlan
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose
 from flower_ldp.wire.proposal import health_events
 from flower_ldp.yaml_source import Section, section_names

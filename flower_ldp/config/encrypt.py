@@ -25,9 +25,10 @@ from flower_ldp.config.updates import (
     UpdateSection,
 )
 from flower_ldp.errors import ConfigError
+from flower_ldp.mechanisms.base import NoProtectionWarning
 from flower_ldp.mechanisms.example_sums import BoundedMean
 from flower_ldp.mechanisms.gaussian import Gaussian
-from flower_ldp.mechanisms.laplace import EPSILON_WARNED, Laplace, LaplacePlan, NoProtectionWarning
+from flower_ldp.mechanisms.laplace import EPSILON_WARNED, Laplace, LaplacePlan
 from flower_ldp.strategies import Health, ProtectedEvalStrategy
 from flower_ldp.strategies.sampling import pool_of
 from flower_ldp.strategies.training import TrainingOptions

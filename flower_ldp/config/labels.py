@@ -155,7 +155,7 @@ class EmbeddingDPConfig(Section):
         Number of labels.
     """
 
-    eps: Annotated[float, interval("[0, 100]")]
+    eps: Annotated[float, interval("[0, inf)")]
     width: Annotated[int, interval(f"[1, {MAX_BITS}]", int)]
     randomizer: Literal["unary_encoding", "codebook_embedding"] = "unary_encoding"
     one_hot: bool = False
@@ -177,7 +177,7 @@ class EmbeddingDPConfig(Section):
         """Return the randomizer of embeddings."""
         if self.randomizer == "codebook_embedding":
             return CodebookEmbedding(float(self.eps), self.width)
-        return UnaryEncoding(float(self.eps), self.width, self.one_hot)
+        return UnaryEncoding.from_published(float(self.eps), self.width, self.one_hot)
 
     def label_response(self) -> KaryResponse | None:
         """Return the randomizer of labels, if they are to be randomized."""
@@ -210,7 +210,7 @@ def load_split_config(path: str | Path) -> SplitConfig:
 class EpsConfig(Section):
     """A published section of one epsilon."""
 
-    eps: Annotated[float, interval("[0, 100]")]
+    eps: Annotated[float, interval("[0, inf)")]
 
 
 class VerticalPrivacyConfig(Section):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms.base import Mechanism, UpdateMechanism
+from flower_ldp.mechanisms.base import Mechanism, NoProtectionWarning, UpdateMechanism
 from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.codeword import Codeword, CodewordPlan, CodewordReport
 from flower_ldp.mechanisms.embeddings import (
@@ -26,7 +26,6 @@ from flower_ldp.mechanisms.labels import LABEL_METHODS, RRWithPrior, SubsetSelec
 from flower_ldp.mechanisms.laplace import (
     Laplace,
     LaplacePlan,
-    NoProtectionWarning,
     project_to_simplex,
 )
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate

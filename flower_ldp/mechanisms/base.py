@@ -38,6 +38,10 @@ ValueT = TypeVar("ValueT", contravariant=True)
 ReportT = TypeVar("ReportT")
 
 
+class NoProtectionWarning(UserWarning):
+    """An epsilon is so large that its guarantee says nothing."""
+
+
 class Mechanism(Checked, ABC, Generic[ValueT, ReportT]):
     """A local randomizer with an exactly known law; the base of frozen dataclasses.
 

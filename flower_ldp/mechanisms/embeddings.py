@@ -28,16 +28,17 @@ one-hot record too seldom). A record without readable scores gets a uniform code
 """
 
 import math
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms.base import Mechanism
+from flower_ldp.mechanisms.base import Mechanism, NoProtectionWarning
 from flower_ldp.mechanisms.inputs import INVALID, check_labels, fill_labels, note, read_records
 from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource, uniform
 from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse
@@ -45,6 +46,8 @@ from flower_ldp.parameter_bounds import Bounded, check_in
 from flower_ldp.privacy import CONDITIONAL_SUFFIX, PrivacyEvent, Unit, as_fraction, double_at_least
 
 MAX_BITS = 2**20
+#: The largest label that noise is made for; a bit keeps its value but for 1 in 10^21.
+MOST_LABEL = 100.0
 
 
 def double_at_most(exact: Fraction) -> float:
@@ -75,10 +78,27 @@ class UnaryEncoding(Mechanism[object, Any]):
     5.0
     """
 
-    epsilon: Annotated[float | None, Bounded("[0, 100]")]
+    epsilon: Annotated[float | None, Bounded(f"[0, {MOST_LABEL:g}]")]
     bits: Annotated[int, Bounded(f"[1, {MAX_BITS}]")]
     one_hot: bool = False
     name: str = "embedding_dp"
+
+    @classmethod
+    def from_published(cls, epsilon: float | None, bits: int, one_hot: bool = False) -> Self:
+        """Return the randomizer for any label, in [0, inf): above 100 with the noise of 100.
+
+        Warns
+        -----
+        NoProtectionWarning
+            Above 100.
+        """
+        if epsilon is not None:
+            check_in("[0, inf)", "epsilon", epsilon)
+        if epsilon is not None and epsilon > MOST_LABEL:
+            told = f"epsilon {epsilon:g} protects nothing: the noise is that of {MOST_LABEL:g}"
+            warnings.warn(told, NoProtectionWarning, stacklevel=2)
+            epsilon = MOST_LABEL
+        return cls(epsilon, bits, one_hot)
 
     @property
     def width(self) -> int:

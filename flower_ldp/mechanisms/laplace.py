@@ -37,7 +37,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.mechanisms.base import Mechanism
+from flower_ldp.mechanisms.base import Mechanism, NoProtectionWarning
 from flower_ldp.mechanisms.inputs import as_double, note, real_array
 from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource, uniform, uniform_subset
@@ -49,10 +49,6 @@ SIMPLEX_SENSITIVITY = 2
 #: From here on an epsilon is warned of.
 EPSILON_WARNED = 100.0
 _LEAST_BITS = 10
-
-
-class NoProtectionWarning(UserWarning):
-    """An epsilon is so large that its guarantee says nothing."""
 
 
 def check_epsilon(epsilon: float) -> None:

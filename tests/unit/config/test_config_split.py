@@ -35,8 +35,8 @@ CODEBOOK = "randomizer: codebook_embedding"
     [
         ("width: 128", "eps is missing"),
         ("eps: 5.0", "width is missing"),
-        ("eps: -1.0, width: 8", "eps must be a number in [0, 100]"),
-        ("eps: .nan, width: 8", "eps must be a number in [0, 100]"),
+        ("eps: -1.0, width: 8", "eps must be a number in [0, inf)"),
+        ("eps: .nan, width: 8", "eps must be a number in [0, inf)"),
         ("eps: 1.0, width: 0", "width must be an integer"),
         ("eps: 1.0, width: 8.0", "width must be an integer"),
         ("eps: 1.0, width: 8, epsilon: 2", "epsilon is not a known field"),

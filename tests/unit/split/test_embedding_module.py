@@ -12,6 +12,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
+from flower_ldp.mechanisms import NoProtectionWarning, UnaryEncoding
 from flower_ldp.split import EmbeddingDP
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -88,10 +89,22 @@ def test_a_bottom_trains_through_it() -> None:
     assert not torch.equal(start["0.weight"], bottom.state_dict()["0.weight"])
 
 
-@pytest.mark.parametrize("eps", [-0.1, 101.0, math.nan])
+@pytest.mark.parametrize("eps", [-0.1, math.nan, math.inf, True, "1"])
 def test_a_wrong_epsilon_is_an_error(eps: float) -> None:
     with pytest.raises(ValueError, match="epsilon must be in"):
         EmbeddingDP(eps)
+
+
+def test_a_label_above_100_has_the_noise_of_100_and_is_warned_of() -> None:
+    with pytest.warns(NoProtectionWarning, match="epsilon 1e\\+06 protects nothing"):
+        module = EmbeddingDP(1e6)
+    assert module.mechanism(8) == UnaryEncoding(100.0, 8)
+    with pytest.warns(NoProtectionWarning):
+        mechanism = UnaryEncoding.from_published(100.5, 8, one_hot=True)
+    assert mechanism == UnaryEncoding(100.0, 8, one_hot=True)
+    assert UnaryEncoding.from_published(100.0, 8) == UnaryEncoding(100.0, 8)
+    with pytest.raises(ValueError, match="epsilon must be in"):
+        UnaryEncoding(100.5, 8)  # what a server proposes is not lowered
 
 
 @pytest.mark.parametrize("h", [torch.zeros(2, 2, 2), torch.zeros(()), torch.zeros(3, 0)])
@@ -114,10 +127,17 @@ def test_nan_becomes_a_fair_bit_without_a_gradient(eps: float | None) -> None:
     assert h.grad.sum(dim=0).tolist() == [4_000.0, 0.0, 4_000.0]
 
 
-@pytest.mark.parametrize("eps", [None, 0.0, 1.0])
-def test_integers_are_refused(eps: float | None) -> None:
-    with pytest.raises(TypeError, match="floating point"):
-        EmbeddingDP(eps)(torch.tensor([0, 1]))
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
+def test_zeros_and_ones_may_be_integers(dtype: torch.dtype) -> None:
+    h = torch.tensor([[0, 1], [1, 0]], dtype=dtype)
+    bits = EmbeddingDP(100.0)(h)
+    assert bits.dtype == dtype
+    assert torch.equal(bits, h)  # but for 1 in 10^21
+
+
+def test_complex_numbers_are_refused() -> None:
+    with pytest.raises(TypeError, match="real numbers"):
+        EmbeddingDP(1.0)(torch.zeros(2, dtype=torch.complex64))
 
 
 def test_one_hot_rows_are_priced_and_others_become_one() -> None:
