@@ -14,7 +14,6 @@ from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
-from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import LdpMod, OwnerAuthorizer, SignDSRelease
 from flower_ldp.errors import ReleaseError
 from flower_ldp.mechanisms import SignDS
@@ -24,17 +23,22 @@ from flower_ldp.node.guard import Guard, PendingMessage
 from flower_ldp.node.runtime_api import AppCalls
 from flower_ldp.refusals import NO_PROPOSAL
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
-from tests.fixtures import message, proposal, record, wait_for_counts
+from tests.fixtures import (
+    accounts,
+    context_of,
+    counted,
+    make_site,
+    message,
+    payload,
+    policy_text,
+    proposal,
+    record,
+)
+from tests.unit.clients.world import training
 
 MODEL = {"w": np.zeros((20, 30), dtype=np.float32)}
 TRAINED = {"w": np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30)}
-POLICY = """
-data_id: ward-7
-ledger: ledger.sqlite
-mode: deployment
-messages: {train: {signds: {epsilon: 2.0}}}
-budgets: {client: {life: {epsilon: 6.0}}}
-"""
+POLICY = policy_text("{train: {signds: {epsilon: 2.0}}}", life=6.0)
 
 
 def packed(one: Message) -> tuple[Any, dict[str, bytes]]:
@@ -89,17 +93,25 @@ class Link:
 
 
 def node(tmp_path: Path, gate: Any = None, **options: Any) -> tuple[Link, Channel]:
-    (tmp_path / "policy.yaml").write_text(POLICY)
-    if not (tmp_path / "ledger.sqlite").exists():
-        Ledger.open(tmp_path / "ledger.sqlite", create=True).close()
+    config: Any = make_site(tmp_path, POLICY).node_config
     link = Link()
     gate = gate or LdpMod(train=SignDSRelease(), authorizer=OwnerAuthorizer())
-    config: Any = {"ldp-policy": str(tmp_path / "policy.yaml")}
     return link, Guard(link.channel(), gate, config, **options).channel()
 
 
-def ask(epsilon: float = 2.0, kind: str = "train") -> Message:
-    return message(proposal(MODEL, SignDS(epsilon=epsilon, k=0.2)), kind=kind)
+def ask(epsilon: float = 2.0, kind: str = "train", **fields: float) -> Message:
+    """Return a message; with a field of its own it has another identity, which is a digest."""
+    one = message(proposal(MODEL, SignDS(epsilon=epsilon, k=0.2)), kind=kind)
+    vars(one.metadata).update({f"_{name}": value for name, value in fields.items()})
+    return one
+
+
+def given(link: Link, channel: Channel, one: Message | None = None) -> Message:
+    """Have a message arrive, and return what the app gets."""
+    link.waiting.append(one or ask())
+    received = channel.receive()
+    assert received is not None
+    return received[0]
 
 
 def reply(channel: Channel, one: Message) -> None:
@@ -110,27 +122,22 @@ def reply(channel: Channel, one: Message) -> None:
         channel.push_object(one.metadata.run_id, session, name, objects[name])
 
 
+def trained(one: Message) -> Message:
+    """Return what an app replies that has trained."""
+    return Message(RecordDict({"a": record(TRAINED)}), reply_to=one)
+
+
+def failed(one: Message) -> Message:
+    """Return what an app replies that has failed."""
+    return Message(Error(code=1, reason="secret"), reply_to=one)
+
+
 #: Of every report that answers :func:`ask`.
 LENGTH = SignDS(epsilon=2.0, k=0.2).plan(600).report_bytes
 
 
-def payload(sent: Message) -> bytes:
-    assert list(sent.content) == [REPORT_KEY]
-    assert list(sent.content.config_records[REPORT_KEY]) == [PAYLOAD_KEY]
-    found = sent.content.config_records[REPORT_KEY][PAYLOAD_KEY]
-    assert isinstance(found, bytes)
-    return found
-
-
-def counted(tmp_path: Path) -> dict[str, int]:
-    wait_for_counts()
-    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
-        return {kind: number for kind, number in ledger.counts("ward-7").items() if number}
-
-
 def entries(tmp_path: Path) -> int:
-    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
-        return ledger.verify().entries
+    return accounts(tmp_path)[0]
 
 
 def test_a_raw_reply_leaves_as_a_report_without_run_time(tmp_path: Path) -> None:
@@ -143,11 +150,10 @@ def test_a_raw_reply_leaves_as_a_report_without_run_time(tmp_path: Path) -> None
     for name in object_ids(received[1]):
         assert channel.pull_object(3, name)
     channel.confirm_message_received(3, received[0].metadata.message_id)
-    answer = Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0])
+    answer = trained(received[0])
     reply(channel, answer)
     (sent,) = link.sent
-    assert list(sent.content) == [REPORT_KEY]
-    assert list(sent.content.config_records[REPORT_KEY]) == [PAYLOAD_KEY]
+    assert payload(sent)
     assert sent.metadata.reply_to_message_id == received[0].metadata.message_id
     assert sent.metadata.message_id != answer.metadata.message_id
     assert link.run_times == [0.0]
@@ -162,9 +168,7 @@ def test_a_raw_reply_leaves_as_a_report_without_run_time(tmp_path: Path) -> None
         (lambda: ask(kind="query.anything"), "ldp:refused:message"),
     ],
 )
-def test_a_refused_message_is_answered_and_never_reaches_the_app(
-    asked: Any, reason: str, tmp_path: Path
-) -> None:
+def test_a_refused_message_never_reaches_the_app(asked: Any, reason: str, tmp_path: Path) -> None:
     link, channel = node(tmp_path)
     one = asked()
     link.waiting.append(one)
@@ -178,45 +182,34 @@ def test_a_refused_message_is_answered_and_never_reaches_the_app(
 def test_a_message_delivered_again_gets_the_same_report_without_the_app(tmp_path: Path) -> None:
     link, channel = node(tmp_path)
     one = ask()
-    link.waiting.append(one)
-    received = channel.receive()
-    assert received is not None
-    reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0]))
+    reply(channel, trained(given(link, channel, one)))
     again, restarted = node(tmp_path)
     again.waiting.append(one)
     assert restarted.receive() is None
-    first, second = link.sent[0], again.sent[0]
-    assert first.content[REPORT_KEY] == second.content[REPORT_KEY]
+    assert payload(link.sent[0]) == payload(again.sent[0])
     assert entries(tmp_path) == 1
 
 
-def test_a_message_without_an_answer_gets_a_neutral_report_when_the_next_is_fetched(
-    tmp_path: Path,
-) -> None:
+def test_a_message_without_an_answer_gets_a_neutral_report(tmp_path: Path) -> None:
     link, channel = node(tmp_path)
-    link.waiting.append(ask())
-    received = channel.receive()
-    assert received is not None
-    stray = Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0])
+    received = given(link, channel)
+    stray = trained(received)
     stray.metadata.__dict__["_reply_to_message_id"] = "secret"
     reply(channel, stray)
     assert link.sent == []
-    assert channel.receive() is None
+    assert channel.receive() is None  # when the next is fetched
     (sent,) = link.sent
     assert len(payload(sent)) == LENGTH
     assert counted(tmp_path) == {"failed": 1}
-    assert sent.metadata.reply_to_message_id == received[0].metadata.message_id
+    assert sent.metadata.reply_to_message_id == received.metadata.message_id
     # A reply that comes after that, or a second one, is dropped.
-    reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0]))
+    reply(channel, trained(received))
     assert len(link.sent) == 1
 
 
 def test_a_reply_that_is_no_message_leaves_as_a_neutral_report(tmp_path: Path) -> None:
     link, channel = node(tmp_path)
-    link.waiting.append(ask())
-    received = channel.receive()
-    assert received is not None
-    answer = Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0])
+    answer = trained(given(link, channel))
     tree, _ = packed(answer)
     wanted, session = channel.send(answer, tree, 0.1)
     for name in wanted:
@@ -229,104 +222,71 @@ def test_the_log_says_what_to_do_about_an_app_with_a_gate_of_its_own(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     link, channel = node(tmp_path)
-    link.waiting.append(ask())
-    received = channel.receive()
-    assert received is not None
-    reply(channel, app_with_gate(received[0], _context(tmp_path)))  # told of no policy
-    assert list(link.sent[0].content) == [REPORT_KEY]  # a neutral one leaves
+    reply(channel, app_with_gate(given(link, channel), NO_SITE))  # told of no policy
+    assert payload(link.sent[0])  # a neutral one leaves
     assert "flower-ldp-superexec" in caplog.text
 
 
-def test_a_gate_that_breaks_lets_nothing_out(tmp_path: Path) -> None:
+def test_a_gate_that_breaks_lets_nothing_out() -> None:
     def broken(one: Message, context: Context, call_next: ClientAppCallable) -> Message:
         call_next(one, context)
         raise SystemError("secret")
 
-    held = PendingMessage(broken, ask(), _context(tmp_path))
+    held = PendingMessage(broken, ask(), NO_SITE)
     assert held.authorize() is None
     assert held.finish(ask()).error.reason == "ldp:failed"
 
 
-def _context(tmp_path: Path) -> Context:
-    return Context(3, 7, {}, RecordDict(), {})
+NO_SITE = Context(3, 7, {}, RecordDict(), {})
 
 
 def app_with_gate(one: Message, context: Context) -> Message:
     """What the app's process does when its author put LdpMod first."""
-
-    def app(asked: Message, _: Context) -> Message:
-        return Message(RecordDict({"a": record(TRAINED)}), reply_to=asked)
-
-    return LdpMod(train=SignDSRelease(), authorizer=OwnerAuthorizer())(one, context, app)
+    gate = LdpMod(train=SignDSRelease(), authorizer=OwnerAuthorizer())
+    return gate(one, context, training(TRAINED))
 
 
 def test_only_the_report_that_the_ledger_holds_leaves(tmp_path: Path) -> None:
     link, channel = node(tmp_path, PaidReports())
-    context = Context(3, 7, {"ldp-policy": str(tmp_path / "policy.yaml")}, RecordDict(), {})
-    for _ in range(2):
-        link.waiting.append(ask())
-    received = channel.receive()
-    assert received is not None
-    honest = app_with_gate(received[0], context)
+    received = given(link, channel)
+    honest = app_with_gate(received, context_of(tmp_path))
     reply(channel, honest)
-    assert link.sent[0].content[REPORT_KEY] == honest.content[REPORT_KEY]
+    assert payload(link.sent[0]) == payload(honest)
     assert entries(tmp_path) == 1
-
-
-def app_report(one: Message, context: Context) -> bytes:
-    """The report that the app's gate sealed for the message."""
-    return payload(app_with_gate(one, context))
 
 
 @pytest.mark.parametrize("kind", ["raw", "other report", "not charged", "error", "extra record"])
 def test_what_the_ledger_does_not_hold_does_not_leave(kind: str, tmp_path: Path) -> None:
     link, channel = node(tmp_path, PaidReports())
-    context = Context(3, 7, {"ldp-policy": str(tmp_path / "policy.yaml")}, RecordDict(), {})
-    link.waiting.append(ask())
-    received = channel.receive()
-    assert received is not None
-    one = received[0]
-    answer = app_with_gate(one, context) if kind != "not charged" else None
-    if kind == "raw":
-        answer = Message(RecordDict({"a": record(TRAINED)}), reply_to=one)
-    elif kind in ("other report", "not charged"):
-        made_up = ConfigRecord({PAYLOAD_KEY: b"\x01\x01secret"})
-        answer = Message(RecordDict({REPORT_KEY: made_up}), reply_to=one)
-    elif kind == "error":
-        answer = Message(Error(code=1, reason="secret"), reply_to=one)
-    elif kind == "extra record" and answer is not None:
-        answer.content["more"] = ConfigRecord({"secret": 1})
-    assert answer is not None
-    sealed = None if kind == "not charged" else app_report(one, context)
-    reply(channel, answer)
+    one = given(link, channel)
+    made_up = RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: b"\x01\x01secret"})})
+    sealed = None if kind == "not charged" else app_with_gate(one, context_of(tmp_path))
+    answers = {"raw": trained(one), "error": failed(one)}
+    if kind == "extra record" and sealed is not None:
+        answers[kind] = Message(sealed.content.copy(), reply_to=one)
+        answers[kind].content["more"] = ConfigRecord({"secret": 1})
+    reply(channel, answers.get(kind) or Message(made_up, reply_to=one))
     sent = payload(link.sent[0])
     assert len(sent) == LENGTH
     assert sent != b"\x01\x01secret"
-    assert sealed in (None, sent)
+    assert sealed is None or payload(sealed) == sent
     assert entries(tmp_path) == 1
 
 
 def test_an_app_that_was_refused_for_its_budget_is_answered_so(tmp_path: Path) -> None:
     link, channel = node(tmp_path, PaidReports())
-    context = Context(3, 7, {"ldp-policy": str(tmp_path / "policy.yaml")}, RecordDict(), {})
     for number in range(4):
-        one = message(proposal(MODEL, SignDS(epsilon=2.0, k=0.2)), message_id=f"m-{number}")
-        one.metadata.group_id = str(number)  # another identity: it is a digest
-        link.waiting.append(one)
-        received = channel.receive()
-        assert received is not None
-        reply(channel, app_with_gate(received[0], context))
+        received = given(link, channel, ask(group_id=str(number)))
+        reply(channel, app_with_gate(received, context_of(tmp_path)))
     assert [sent.has_error() for sent in link.sent] == [False, False, False, True]
     assert link.sent[3].error.reason == "ldp:refused:budget"
 
 
 def test_answers_are_held_back(tmp_path: Path) -> None:
     link, channel = node(tmp_path, hold_seconds=0.3)
-    link.waiting.append(ask())
-    received = channel.receive()
-    assert received is not None
-    came = received[0].metadata.created_at
-    reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0]))
+    received = given(link, channel)
+    came = received.metadata.created_at
+    reply(channel, trained(received))
     assert link.sent[0].metadata.created_at - came >= 0.3
 
 
@@ -352,16 +312,14 @@ def waited_for(link: Link, number: int) -> None:
 def test_at_the_fixed_moment_the_answer_leaves_although_the_app_still_runs(tmp_path: Path) -> None:
     link, channel = late_node(tmp_path)
     one = ask()
-    link.waiting.append(one)
     began = time.monotonic()
-    received = channel.receive()
-    assert received is not None
+    received = given(link, channel, one)
     waited_for(link, 1)
     assert AFTER <= time.monotonic() - began < LONG
     assert len(payload(link.sent[0])) == LENGTH
     assert counted(tmp_path) == {"failed": 1}
     # What the app replies afterwards is dropped, and the node takes the next message.
-    reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0]))
+    reply(channel, trained(received))
     assert channel.receive() is None
     assert len(link.sent) == 1
     # The same message gets the same report.
@@ -371,45 +329,38 @@ def test_at_the_fixed_moment_the_answer_leaves_although_the_app_still_runs(tmp_p
     assert link.run_times == [0.0, 0.0]
 
 
-@pytest.mark.parametrize("kind", ["report", "error", "none"])
-def test_an_answer_that_is_early_leaves_at_the_fixed_moment(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("answer", [trained, failed, None], ids=["report", "error", "none"])
+def test_an_answer_that_is_early_leaves_at_the_fixed_moment(answer: Any, tmp_path: Path) -> None:
     link, channel = late_node(tmp_path)
-    link.waiting.append(ask())
     began = time.monotonic()
-    received = channel.receive()
-    assert received is not None
-    if kind == "report":
-        reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0]))
-    elif kind == "error":
-        reply(channel, Message(Error(code=1, reason="secret"), reply_to=received[0]))
-    else:
+    received = given(link, channel)
+    if answer is None:
         assert channel.receive() is None  # the SuperNode is done with it
+    else:
+        reply(channel, answer(received))
     assert AFTER <= time.monotonic() - began < LONG
     assert [len(payload(sent)) for sent in link.sent] == [LENGTH]
-    assert counted(tmp_path) == ({} if kind == "report" else {"failed": 1})
+    assert counted(tmp_path) == ({} if answer is trained else {"failed": 1})
 
 
-@pytest.mark.parametrize("kind", ["no message", "error", "nothing"])
-def test_an_app_that_fails_cannot_be_told_from_one_that_answers(kind: str, tmp_path: Path) -> None:
+def empty(one: Message) -> Message:
+    return Message(RecordDict({"a": record({})}), reply_to=one)
+
+
+@pytest.mark.parametrize("answer", [empty, failed, None], ids=["no message", "error", "nothing"])
+def test_an_app_that_fails_cannot_be_told_from_one_that_answers(
+    answer: Any, tmp_path: Path
+) -> None:
     link, channel = node(tmp_path)
     seen = []
-    for number in range(2):
-        one = message(proposal(MODEL, SignDS(epsilon=2.0, k=0.2)), message_id=f"m-{number}")
-        one.metadata.ttl = 3_600.0 + number  # another identity: it is a digest
-        link.waiting.append(one)
-        received = channel.receive()
-        assert received is not None
-        if not number:
-            reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0]))
-        elif kind == "error":
-            reply(channel, Message(Error(code=1, reason="secret"), reply_to=received[0]))
-        elif kind == "no message":
-            stray = Message(RecordDict({"a": record({})}), reply_to=received[0])
-            reply(channel, stray)
-        else:
+    for number, one in enumerate((trained, answer)):
+        received = given(link, channel, ask(ttl=3_600.0 + number))
+        if one is None:
             assert channel.receive() is None
+        else:
+            reply(channel, one(received))
         fields = dict(vars(link.sent[number].metadata))
-        assert fields.pop("_reply_to_message_id") == received[0].metadata.message_id
+        assert fields.pop("_reply_to_message_id") == received.metadata.message_id
         for name in ("_message_id", "_created_at", "_ttl"):
             fields.pop(name)
         seen.append((fields, len(payload(link.sent[number]))))
@@ -417,7 +368,7 @@ def test_an_app_that_fails_cannot_be_told_from_one_that_answers(kind: str, tmp_p
     assert entries(tmp_path) == 2
 
 
-def test_a_gate_that_answers_by_itself_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_gate_that_answers_by_itself_is_not_waited_for() -> None:
     """The moment may come before the app has the message."""
     told = []
 
@@ -430,16 +381,14 @@ def test_a_gate_that_answers_by_itself_is_not_waited_for(tmp_path: Path) -> None
         time.sleep(0.1)
         return Message(RecordDict(), reply_to=one)
 
-    held = PendingMessage(hasty, ask(), _context(tmp_path), lambda: told.append(1))
+    held = PendingMessage(hasty, ask(), NO_SITE, lambda: told.append(1))
     assert held.authorize() is None
     assert held.finish(None).has_content()
     time.sleep(0.1)
     assert told == [1]
-    at_once = PendingMessage(
-        lambda one, *_: Message(RecordDict(), reply_to=one), ask(), held.context
-    )
-    assert at_once.authorize() is not None
-    nothing = PendingMessage(lambda *_: None, ask(), held.context)  # type: ignore[arg-type,return-value]
+    itself = PendingMessage(lambda one, *_: Message(RecordDict(), reply_to=one), ask(), NO_SITE)
+    assert itself.authorize() is not None
+    nothing = PendingMessage(lambda *_: None, ask(), NO_SITE)  # type: ignore[arg-type,return-value]
     answer = nothing.authorize()
     assert answer is not None
     assert answer.error.reason == "ldp:failed"
@@ -465,7 +414,7 @@ def test_the_gates_own_records_are_kept_from_the_app(tmp_path: Path) -> None:
     # To the SuperLink it is the message that came.
     channel.confirm_message_received(3, identity)
     assert link.confirmed == [one.metadata.message_id]
-    reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=seen))
+    reply(channel, trained(seen))
     (sent,) = link.sent
     assert len(payload(sent)) == LENGTH
     assert sent.metadata.reply_to_message_id == one.metadata.message_id
@@ -480,16 +429,13 @@ def test_calls_are_told_of_the_moment_and_when_the_answer_was_sent(
     calls = AppCalls()
     told: list[tuple[float, threading.Event]] = []
     calls.quiet = lambda moment, sent: told.append((moment, sent))  # type: ignore[method-assign]
-    link, channel = node(
-        tmp_path, calls=calls, answer_after={"train": after}.get, hold_seconds=hold
-    )
-    link.waiting.append(ask())
+    options = {"answer_after": {"train": after}.get, "hold_seconds": hold}
+    link, channel = node(tmp_path, calls=calls, **options)
     begun = time.monotonic()
-    received = channel.receive()
-    assert received is not None
+    received = given(link, channel)
     assert len(told) == (0 if after is None else 1)
     assert not any(sent.is_set() for _, sent in told)
-    reply(channel, Message(RecordDict({"a": record(TRAINED)}), reply_to=received[0]))
+    reply(channel, trained(received))
     assert len(told) == (1 if after or hold else 0)
     assert all(0.3 <= moment - begun < 10 for moment, _ in told)
     assert all(sent.is_set() for _, sent in told)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,41 +16,21 @@ pytest.importorskip("dp_accounting")
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 
 from flower_ldp.accounting.ledger import Entry, Ledger
-from flower_ldp.clients import (
-    AccuracyRelease,
-    DPSGDRelease,
-    LdpMod,
-    OwnerAuthorizer,
-    Permit,
-    Release,
-)
+from flower_ldp.clients import AccuracyRelease, DPSGDRelease, LdpMod, OwnerAuthorizer, Release
 from flower_ldp.clients.dpsgd_charging import LAST
 from flower_ldp.clients.session import CountSession, TrainingSession, current_session
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.node.flower_api import Channel
-from flower_ldp.node.gates import AppListGate, listed_apps
-from flower_ldp.node.guard import Guard
-from flower_ldp.node.received_apps import ReceivedApps
-from flower_ldp.node.startup import named_gate
 from flower_ldp.wire.training_plan import encode_model, plan_fields
-from tests.fixtures import message, record, wait_for_counts
-from tests.unit.node.test_guard import reply
-from tests.unit.node.test_pinned_apps import APP, DIGEST, OTHER, Far, refusal
+from tests.fixtures import context_of, counted, message, record, wait_for_counts
+from tests.unit.clients.world import App, replying
+from tests.unit.node.test_guard import given, reply
+from tests.unit.node.test_pinned_apps import APP, OTHER, Far, amend, refusal, site
 
 PLAN = "{rounds: 2, steps: 3, rate: 1.0, noise: 2.1, clip: 1.0}"
-POLICY = """
-data_id: ward-7
-ledger: ledger.sqlite
-mode: deployment
-examples: 8
-messages:
-  train:
-    dpsgd: {{epsilon: 8.0, delta: 1.0e-2, unit: example, plan: {plan}}}
-  evaluate:
-    example_mean: {{epsilon: 2.0, unit: example}}
-budgets: {{example: {{life: {{epsilon: 20.0, delta: 0.5}}}}}}
-apps: {{{digest}: {{releases: {releases}}}}}
-"""
+ALLOWED = f"""train: {{dpsgd: {{epsilon: 8.0, delta: 1.0e-2, unit: example, plan: {PLAN}}}}},
+  evaluate: {{example_mean: {{epsilon: 2.0, unit: example}}}}"""
+BUDGETS = "example: {life: {epsilon: 20.0, delta: 0.5}}"
 MODEL = {
     "w": np.zeros((2, 3), dtype=np.float32),
     "b": np.zeros(3, dtype=np.float64),
@@ -58,7 +38,6 @@ MODEL = {
 }
 TRAINED = {**MODEL, "w": np.full((2, 3), 0.5, dtype=np.float32)}
 OTHER_LEFT = "the app's reply is not what the ledger holds"
-App = Callable[[Message, Context], Message]
 
 
 @dataclass
@@ -69,20 +48,17 @@ class Ward:
     far: Far
     channel: Channel
 
-    @property
-    def context(self) -> Context:
-        named: Any = {"ldp-policy": str(self.folder / "policy.yaml")}
-        return Context(3, 7, named, RecordDict(), {})
-
     def ask(self, one: Message, app: App) -> Message:
         """Return what leaves when this app answers."""
-        self.far.waiting.append(one)
-        received = self.channel.receive()
-        assert received is not None
+        given(self.far, self.channel, one)
         assert self.far.sent == []
-        reply(self.channel, app(one, self.context))
+        reply(self.channel, app(one, context_of(self.folder)))
         wait_for_counts()
         return self.far.taken()
+
+    def refusal(self, one: Message) -> str:
+        """Return the code of a refusal, without a sentence for whoever reads the server's log."""
+        return refusal(self.far, self.channel, one).split(": ")[0]
 
     def entries(self) -> list[Entry]:
         with Ledger.open(self.folder / "ledger.sqlite", read_only=True) as ledger:
@@ -90,8 +66,7 @@ class Ward:
             return list(ledger.entries())
 
     def failures(self) -> int:
-        with Ledger.open(self.folder / "ledger.sqlite", read_only=True) as ledger:
-            return ledger.counts("ward-7")["failed"]
+        return counted(self.folder).get("failed", 0)
 
 
 def ward(
@@ -103,15 +78,12 @@ def ward(
     plan: str = PLAN,
 ) -> Ward:
     """Return a node with a policy and, if there is none, an empty ledger."""
-    text = POLICY.format(digest=DIGEST, releases=releases, plan=plan)
-    (tmp_path / "policy.yaml").write_text(text.replace(", plan: none", ""))
-    if not (tmp_path / "ledger.sqlite").exists():
-        Ledger.open(tmp_path / "ledger.sqlite", create=True).close()
-    config: Any = {"ldp-policy": str(tmp_path / "policy.yaml")}
-    far = Far(apps={3: app})
-    received = ReceivedApps(lambda digest: digest in listed_apps(config))
-    pinned = AppListGate(named_gate(gate), received.of, by_apps=gate == "reports")
-    return Ward(tmp_path, far, Guard(received.around(far.channel()), pinned, config).channel())
+    far, channel = site(tmp_path, f" {{releases: {releases}}}", gate, "examples: 8", app)
+    amend(tmp_path, "train: {signds: {epsilon: 2.0}}", ALLOWED.replace(PLAN, plan))
+    amend(tmp_path, "client: {life: {epsilon: 60.0}}, label: {life: {epsilon: 60.0}}", BUDGETS)
+    if plan == "none":
+        amend(tmp_path, ", plan: none", "")
+    return Ward(tmp_path, far, channel)
 
 
 def asked(
@@ -127,14 +99,11 @@ def asked(
     return one
 
 
-def gated(
-    train: App | None = None, evaluate: App | None = None, release: Release | None = None
-) -> App:
+def gated(release: Release | None = None) -> App:
     """Return an app with the gate in it."""
     gate = LdpMod(train=DPSGDRelease(), evaluate=release or AccuracyRelease(2.0))
-    return lambda one, context: gate(
-        one, context, (train or trains) if one.metadata.message_type == "train" else counts
-    )
+    own = {"train": trains, "evaluate": counts}
+    return lambda one, context: gate(one, context, own[one.metadata.message_type])
 
 
 def trains(one: Message, _: Context) -> Message:
@@ -151,10 +120,9 @@ def counts(one: Message, _: Context) -> Message:
     return Message(RecordDict(), reply_to=one)
 
 
-def raw(one: Message, _: Context) -> Message:
-    metrics = MetricRecord({"num-examples": 8})
-    content = {"arrays": record(TRAINED), "metrics": metrics}
-    return Message(RecordDict({**content}), reply_to=one)
+raw = replying(
+    RecordDict({"arrays": record(TRAINED), "metrics": MetricRecord({"num-examples": 8})})
+)
 
 
 def sealing(report: bytes, release: Release | None = None) -> App:
@@ -170,25 +138,20 @@ def sealing(report: bytes, release: Release | None = None) -> App:
 
 def killed(one: Message, context: Context) -> Message:
     """Charge, and be killed: what an executor answers for it has no content of the app's."""
-    permit: Permit = OwnerAuthorizer().authorize(
-        DPSGDRelease().open(one.content).request(one.metadata), context
-    )
-    permit.close()
+    request = DPSGDRelease().open(one.content).request(one.metadata)
+    OwnerAuthorizer().authorize(request, context).close()
     return Message(RecordDict(), reply_to=one)
 
 
 def model(sent: Message) -> dict[str, Any]:
     """Return the model of an answer that is one and nothing else."""
     assert not sent.has_error(), sent.error
-    assert {name: set(held) for name, held in sent.content.items()} == {
-        "arrays": set(MODEL),
-        "metrics": {"num-examples"},
-    }
+    held = {name: set(records) for name, records in sent.content.items()}
+    assert held == {"arrays": set(MODEL), "metrics": {"num-examples"}}
     assert sent.content.metric_records["metrics"]["num-examples"] == 8
     found = {name: one.numpy() for name, one in sent.content.array_records["arrays"].items()}
-    assert {name: (one.dtype, one.shape) for name, one in found.items()} == {
-        name: (one.dtype, one.shape) for name, one in MODEL.items()
-    }
+    for name, one in MODEL.items():
+        assert (found[name].dtype, found[name].shape) == (one.dtype, one.shape)
     assert np.array_equal(found["seen"], MODEL["seen"])
     return found
 
@@ -206,57 +169,47 @@ def test_a_listed_apps_rounds_leave_and_the_owners_ledger_holds_the_plan(
     plan, first, second = node.entries()
     assert [str(event.cost) for event in plan.events] == ["epsilon 8, delta 0.01"]
     assert (plan.data_id, plan.releases) == ("ward-7", 0)
-    assert [(one.events, one.sealed, one.releases) for one in (first, second)] == [
-        ((), True, 1)
-    ] * 2
+    for one in (first, second):
+        assert (one.events, one.sealed, one.releases) == ((), True, 1)
     assert node.failures() == 0
     assert OTHER_LEFT not in caplog.text
     # The plan has no further round, whatever the app does of its own.
-    assert node.ask(asked(3), gated()).error.reason == "ldp:refused:budget"
-    assert node.ask(asked(4), raw).error.reason == "ldp:refused:budget"
+    for number, app in ((3, gated()), (4, raw)):
+        assert node.ask(asked(number), app).error.reason == "ldp:refused:budget"
     assert len(node.entries()) == 3
 
 
 def test_a_listed_apps_evaluation_leaves_and_is_paid_for(tmp_path: Path) -> None:
     node = ward(tmp_path)
     sent = node.ask(asked(kind="evaluate"), gated())
-    assert {name: set(held) for name, held in sent.content.items()} == {
-        "metrics": {"accuracy", "num-examples"}
-    }
+    held = {name: set(records) for name, records in sent.content.items()}
+    assert held == {"metrics": {"accuracy", "num-examples"}}
     (entry,) = node.entries()
     assert [str(event.cost) for event in entry.events] == ["epsilon 2"]
     assert entry.sealed
 
 
-@pytest.mark.parametrize("kind", ["train", "evaluate"])
 @pytest.mark.parametrize(
-    ("how", "reason"),
+    ("how", "kinds", "reason"),
     [
-        ({"app": OTHER}, "ldp:refused:app"),
-        ({"releases": "[signds, embedding_dp]"}, "ldp:refused:app"),
-        ({"gate": "privatize"}, "ldp:refused:proposal"),
+        ({"app": OTHER}, ("train", "evaluate"), "ldp:refused:app"),
+        ({"releases": "[signds, embedding_dp]"}, ("train", "evaluate"), "ldp:refused:app"),
+        ({"releases": "[example_mean]"}, ("train",), "ldp:refused:app"),
+        ({"releases": "[dpsgd]"}, ("evaluate",), "ldp:refused:app"),
+        ({"gate": "privatize"}, ("train", "evaluate"), "ldp:refused:proposal"),
     ],
 )
 def test_any_other_app_is_refused_before_a_charge(
-    tmp_path: Path, how: dict[str, Any], reason: str, kind: str
+    tmp_path: Path, how: dict[str, Any], kinds: tuple[str, ...], reason: str
 ) -> None:
     node = ward(tmp_path, **how)
-    # the code, and perhaps a constant sentence for whoever reads the server's log
-    assert refusal(node.far, node.channel, asked(kind=kind)).split(": ")[0] == reason
+    for kind in kinds:
+        assert node.refusal(asked(kind=kind)) == reason
     assert node.entries() == []
 
 
-def test_a_release_is_listed_by_its_own_name(tmp_path: Path) -> None:
-    node = ward(tmp_path, releases="[example_mean]")
-    assert refusal(node.far, node.channel, asked()) == "ldp:refused:app"
-    node = ward(tmp_path, releases="[dpsgd]")
-    assert refusal(node.far, node.channel, asked(kind="evaluate")) == "ldp:refused:app"
-
-
 @pytest.mark.parametrize("app", [raw, killed], ids=["not charged", "killed after its charge"])
-def test_an_app_that_seals_nothing_is_answered_for_and_ends_its_plan(
-    tmp_path: Path, app: App
-) -> None:
+def test_an_app_that_seals_nothing_ends_its_plan(tmp_path: Path, app: App) -> None:
     node = ward(tmp_path)
     assert not is_trained(node.ask(asked(1), app))
     assert node.failures() == 1
@@ -277,8 +230,7 @@ def test_an_evaluation_that_was_not_counted_is_answered_for(tmp_path: Path) -> N
     assert [one.sealed for one in node.entries()] == [True]
     assert node.failures() == 1
     # With it the evaluations of the run end.
-    found = node.ask(asked(2, kind="evaluate"), raw)
-    assert found.error.reason == "ldp:refused:budget"
+    assert node.ask(asked(2, kind="evaluate"), raw).error.reason == "ldp:refused:budget"
     assert len(node.entries()) == 1
 
 
@@ -340,21 +292,14 @@ def test_a_round_that_is_asked_for_again_has_the_model_that_left(tmp_path: Path)
 
 @pytest.mark.parametrize(
     "numbers",
-    [
-        {"noise": 0.1},
-        {"rounds": 3},
-        {"epsilon": 9.0},
-        {"delta": 0.2},
-        {"epsilon": 4.0},
-    ],
+    [{"noise": 0.1}, {"rounds": 3}, {"epsilon": 9.0}, {"delta": 0.2}, {"epsilon": 4.0}],
 )
 @pytest.mark.parametrize("plan", [PLAN, "none"], ids=["own plan", "any plan"])
-def test_a_server_that_picks_the_numbers_gets_no_more_than_the_policy_allows(
+def test_numbers_of_the_servers_get_no_more_than_the_policy_allows(
     tmp_path: Path, numbers: dict[str, float], plan: str
 ) -> None:
     node = ward(tmp_path, plan=plan)
-    fields = {"rounds": 2, "steps": 3, "rate": 1.0, "noise": 2.1, "clip": 1.0}
-    wanted = TrainingPlan(**{**fields, "epsilon": 8.0, "delta": 1e-2, **numbers})  # type: ignore[arg-type]
+    wanted = replace(TrainingPlan(2, 3, 1.0, 2.1, 1.0, 8.0, 1e-2), **numbers)
     for app in (gated(), raw):
         sent = node.ask(asked(**plan_fields(wanted)), app)
         assert sent.error.reason == "ldp:refused:policy"
@@ -362,9 +307,7 @@ def test_a_server_that_picks_the_numbers_gets_no_more_than_the_policy_allows(
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, np.finfo(np.float32).max])
-def test_a_server_that_picks_the_weights_gets_noise_on_them_and_no_error(
-    tmp_path: Path, value: float
-) -> None:
+def test_weights_of_the_servers_get_noise_and_no_error(tmp_path: Path, value: float) -> None:
     sent_model = {**MODEL, "w": np.full((2, 3), value, dtype=np.float32)}
     model(ward(tmp_path).ask(asked(arrays=sent_model), raw))
 
@@ -382,20 +325,17 @@ def test_a_server_that_picks_the_weights_gets_noise_on_them_and_no_error(
 )
 def test_a_message_that_asks_for_no_round_is_refused(tmp_path: Path, content: RecordDict) -> None:
     node = ward(tmp_path)
-    reason = refusal(node.far, node.channel, message(content))
-    assert reason.split(": ")[0] == "ldp:refused:proposal"
+    assert node.refusal(message(content)) == "ldp:refused:proposal"
     assert node.entries() == []
 
 
 def test_an_evaluation_at_another_price_than_the_policys_is_refused(tmp_path: Path) -> None:
     node = ward(tmp_path)
-    sent = node.ask(asked(kind="evaluate"), gated(release=AccuracyRelease(1.0)))
+    sent = node.ask(asked(kind="evaluate"), gated(AccuracyRelease(1.0)))
     assert sent.error.reason == "ldp:refused:repeat"
 
 
 def test_a_policy_without_a_price_of_evaluations_answers_none(tmp_path: Path) -> None:
     node = ward(tmp_path)
-    policy = tmp_path / "policy.yaml"
-    text = policy.read_text()
-    policy.write_text(text.replace("example_mean: {epsilon: 2.0, unit: example}", "{}"))
-    assert refusal(node.far, node.channel, asked(kind="evaluate")) == "ldp:refused:policy"
+    amend(tmp_path, "example_mean: {epsilon: 2.0, unit: example}", "")
+    assert node.refusal(asked(kind="evaluate")) == "ldp:refused:policy"

@@ -15,13 +15,17 @@ from flower_ldp.app_digests import digest_of
 from flower_ldp.node.flower_api import Channel
 from flower_ldp.wire.embedding import FORWARD
 from tests.bundles import FILES, PYPROJECT, packed
-from tests.unit.node.test_guard import ask, entries
-from tests.unit.node.test_pinned_apps import APP, DIGEST, OTHER, Far, embedding, refusal, site
-
-
-def of_run(one: Message, run_id: int) -> Message:
-    one.metadata.__dict__["_run_id"] = run_id
-    return one
+from tests.unit.node.test_guard import ask, entries, given
+from tests.unit.node.test_pinned_apps import (
+    APP,
+    DIGEST,
+    OTHER,
+    Far,
+    embedding,
+    of_run,
+    refusal,
+    site,
+)
 
 
 def announced(far: Far, channel: Channel, inner: Message, **said: Any) -> Any:
@@ -32,11 +36,9 @@ def announced(far: Far, channel: Channel, inner: Message, **said: Any) -> Any:
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["known run", "new run"])
-def test_a_message_that_is_announced_as_another_runs_starts_no_app(
-    tmp_path: Path, first: bool
-) -> None:
+def test_a_message_announced_as_another_runs_starts_no_app(tmp_path: Path, first: bool) -> None:
     """Flower starts the app of the run that is announced; the objects name the listed one's."""
-    far, channel = site(tmp_path, gate="reports", app=OTHER)
+    far, channel = site(tmp_path, app=OTHER)
     far.apps[4] = APP
     if first:
         channel.get_run(4)
@@ -45,7 +47,7 @@ def test_a_message_that_is_announced_as_another_runs_starts_no_app(
 
 
 def test_a_message_that_is_announced_under_another_type_starts_no_app(tmp_path: Path) -> None:
-    far, channel = site(tmp_path, gate="reports")
+    far, channel = site(tmp_path)
     assert announced(far, channel, embedding(), message_type="train") is None
     assert announced(far, channel, ask(), message_type=FORWARD) is None
     assert (far.sent, entries(tmp_path)) == ([], 0)
@@ -53,7 +55,7 @@ def test_a_message_that_is_announced_under_another_type_starts_no_app(tmp_path: 
 
 def test_a_run_that_says_that_it_is_another_takes_no_place_of_that(tmp_path: Path) -> None:
     """Flower keeps what is known of a run under the identity that stands in it."""
-    far, channel = site(tmp_path, gate="reports")
+    far, channel = site(tmp_path)
     far.apps[4] = OTHER
     state: Any = NodeStateFactory(objectstore_factory=ObjectStoreFactory()).state()
     state.store_run(channel.get_run(3))
@@ -67,19 +69,18 @@ def test_the_gate_opens_no_bundle_that_is_not_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flower_ldp.node.received_apps.read_bundle", lambda _: pytest.fail("read"))
-    far, channel = site(tmp_path, gate="reports", app=OTHER)
+    far, channel = site(tmp_path, app=OTHER)
     assert refusal(far, channel, embedding()) == "ldp:refused:app"
     assert channel.get_fab("", 3).content == OTHER
 
 
 @pytest.mark.parametrize("said", [DIGEST.upper(), DIGEST.rpartition(":")[2].upper(), "", "0" * 64])
 def test_a_listed_app_is_one_however_its_hash_is_written(tmp_path: Path, said: str) -> None:
-    far, channel = site(tmp_path, gate="reports")
+    far, channel = site(tmp_path)
     far.said = {"fab_hash": said}
-    far.waiting.append(embedding())
-    assert channel.receive() is not None
+    given(far, channel, embedding())
     assert f"sha256:{channel.get_run(3).fab_hash}" == DIGEST
-    far, channel = site(tmp_path, gate="reports", app=packed()[:-1])
+    far, channel = site(tmp_path, app=packed()[:-1])
     far.said = {"fab_hash": said}
     assert refusal(far, channel, embedding()) == "ldp:refused:app"
 
@@ -100,7 +101,7 @@ def test_a_bundle_that_ends_flowers_loop_is_refused(
     tmp_path: Path, app: bytes, overrides: dict[str, object]
 ) -> None:
     """Flower reads the configuration in the node's own loop, and what that raises ends the node."""
-    far, channel = site(tmp_path, listed="", app=app)
+    far, channel = site(tmp_path, listed="", gate="privatize", app=app)
     far.said = {"override_config": overrides}
     with pytest.raises(Exception):  # noqa: B017, PT011  # of many types
         get_fused_config_from_fab(app, Far(apps={3: app}, said=far.said)._run(3))

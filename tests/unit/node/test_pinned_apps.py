@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.supercore.fab import Fab
 from flwr.supercore.run import Run, RunNotRunningException
 
-from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.app_digests import digest_of, this_environment
 from flower_ldp.clients import RELEASES
 from flower_ldp.mechanisms import KaryResponse, UnaryEncoding
@@ -26,21 +25,12 @@ from flower_ldp.node.guard import Guard
 from flower_ldp.node.received_apps import ReceivedApps
 from flower_ldp.node.startup import named_gate
 from flower_ldp.privacy import Unit
-from flower_ldp.wire.embedding import (
-    ALIGN,
-    BACKWARD,
-    EVALUATE,
-    FORWARD,
-    PREPARE,
-    REWIND,
-    EmbeddingProposal,
-    TableTerms,
-    embeddings_length,
-)
+from flower_ldp.wire import embedding as wire
+from flower_ldp.wire.embedding import ALIGN, BACKWARD, EVALUATE, FORWARD, PREPARE, REWIND
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
 from tests.bundles import FILES, packed
-from tests.fixtures import message, record
-from tests.unit.node.test_guard import LENGTH, TRAINED, Link, ask, entries, payload, reply
+from tests.fixtures import make_site, message, payload, policy_text, record
+from tests.unit.node.test_guard import LENGTH, Link, ask, entries, given, reply, trained
 
 APP = packed()
 #: One byte of one file is another.
@@ -51,15 +41,13 @@ LISTED = """
     releases: [embedding_dp, bottom_training]
     run_config: {rate: {numbers: [0.01, 1.0]}, steps: {integers: [1, 20]}}
 """
-POLICY = """
-data_id: ward-7
-ledger: ledger.sqlite
-mode: deployment
-messages: {train: {signds: {epsilon: 2.0}}}
-budgets: {client: {life: {epsilon: 60.0}}, label: {life: {epsilon: 60.0}}}
-"""
+SIGNDS, DECLARED = "signds: {epsilon: 2.0}", "signds: {epsilon: 2.0, post_processing: [label]}"
+POLICY = policy_text(
+    f"{{train: {{{SIGNDS}}}}}",
+    budgets="client: {life: {epsilon: 60.0}}, label: {life: {epsilon: 60.0}}",
+)
 EMBEDDING = UnaryEncoding(2.0, 4)
-TERMS = TableTerms("train", "0" * 64, 5, 3)
+TERMS = wire.TableTerms("train", "0" * 64, 5, 3)
 INTRODUCTION = (
     b'{"name": "left", "claim": "public", "epsilon": 0.0, "delta": 0.0, "step": "", "earlier": []}'
 )
@@ -111,21 +99,30 @@ class Far(Link):
 
 
 def site(
-    tmp_path: Path, listed: str = LISTED, gate: str = "privatize", extra: str = "", app: bytes = APP
+    tmp_path: Path, listed: str = LISTED, gate: str = "reports", extra: str = "", app: bytes = APP
 ) -> tuple[Far, Channel]:
     apps = f"apps:\n  {DIGEST}:{listed}" if listed else ""
-    (tmp_path / "policy.yaml").write_text(f"{POLICY}{extra}\n{apps}")
-    if not (tmp_path / "ledger.sqlite").exists():
-        Ledger.open(tmp_path / "ledger.sqlite", create=True).close()
-    config: Any = {"ldp-policy": str(tmp_path / "policy.yaml")}
+    config: Any = make_site(tmp_path, f"{POLICY}{extra}\n{apps}").node_config
     far = Far(apps={3: app})
     received = ReceivedApps(lambda digest: digest in listed_apps(config))
     pinned = AppListGate(named_gate(gate), received.of, by_apps=gate == "reports")
     return far, Guard(received.around(far.channel()), pinned, config).channel()
 
 
-def embedding(kind: str = FORWARD, block: int = 0) -> Message:
-    fields = EmbeddingProposal(EMBEDDING, TERMS, block).to_fields()
+def amend(tmp_path: Path, old: str, new: str) -> None:
+    """Change a node's policy."""
+    policy = tmp_path / "policy.yaml"
+    assert old in policy.read_text()
+    policy.write_text(policy.read_text().replace(old, new))
+
+
+def embedding(
+    kind: str = FORWARD,
+    block: int = 0,
+    mechanism: UnaryEncoding = EMBEDDING,
+    terms: wire.TableTerms = TERMS,
+) -> Message:
+    fields = wire.EmbeddingProposal(mechanism, terms, block).to_fields()
     return message(RecordDict({PROPOSAL_KEY: ConfigRecord({**fields})}), kind=kind)
 
 
@@ -140,11 +137,9 @@ def refusal(far: Far, channel: Channel, one: Message) -> str:
 
 def answered(far: Far, channel: Channel, one: Message, content: RecordDict | Error) -> Message:
     """Return what leaves when the app answers so."""
-    far.waiting.append(one)
-    received = channel.receive()
-    assert received is not None
+    received = given(far, channel, one)
     assert far.sent == []
-    reply(channel, Message(content, reply_to=received[0]))
+    reply(channel, Message(content, reply_to=received))
     return far.taken()
 
 
@@ -153,26 +148,27 @@ def reported(report: bytes) -> RecordDict:
 
 
 def test_a_listed_partys_embeddings_leave(tmp_path: Path) -> None:
-    far, channel = site(tmp_path, gate="reports")
-    whole = bytes([1]) + bytes(embeddings_length(EMBEDDING, 3) - 1)
-    for kind in (FORWARD, EVALUATE):
-        assert payload(answered(far, channel, embedding(kind), reported(whole))) == whole
+    far, channel = site(tmp_path)
+    whole = bytes([1]) + bytes(wire.embeddings_length(EMBEDDING, 3) - 1)
+    for one, report in (
+        (embedding(FORWARD), whole),
+        (embedding(EVALUATE), whole),
+        (message(RecordDict(), kind=ALIGN), INTRODUCTION),
+        (message(RecordDict(), kind=PREPARE), b""),
+    ):
+        assert payload(answered(far, channel, one, reported(report))) == report
     assert payload(answered(far, channel, embedding(block=1), reported(whole))) != whole
-    introduced = answered(far, channel, message(RecordDict(), kind=ALIGN), reported(INTRODUCTION))
-    assert payload(introduced) == INTRODUCTION
-    prepared = answered(far, channel, message(RecordDict(), kind=PREPARE), reported(b""))
-    assert payload(prepared) == b""
 
 
 @pytest.mark.parametrize("kind", [ALIGN, PREPARE, FORWARD, EVALUATE, BACKWARD, REWIND])
 def test_one_byte_of_the_bundle_makes_it_another_app(tmp_path: Path, kind: str) -> None:
-    far, channel = site(tmp_path, gate="reports", app=OTHER)
+    far, channel = site(tmp_path, app=OTHER)
     assert refusal(far, channel, embedding(kind)) == REFUSED
     assert entries(tmp_path) == 0
 
 
 def test_a_right_digest_that_is_only_named_is_none(tmp_path: Path) -> None:
-    far, channel = site(tmp_path, gate="reports", app=OTHER)
+    far, channel = site(tmp_path, app=OTHER)
     far.said = {"fab_hash": DIGEST.removeprefix("sha256:")}
     assert refusal(far, channel, embedding()) == REFUSED
     # Nor does Flower keep the bytes where the listed app's are looked for.
@@ -182,10 +178,9 @@ def test_a_right_digest_that_is_only_named_is_none(tmp_path: Path) -> None:
 
 
 def test_flower_gets_what_was_hashed_under_its_own_name(tmp_path: Path) -> None:
-    far, channel = site(tmp_path, gate="reports")
+    far, channel = site(tmp_path)
     far.said = {"fab_id": "../../else", "fab_version": "9", "fab_hash": "0" * 64}
-    far.waiting.append(embedding())
-    assert channel.receive() is not None
+    given(far, channel, embedding())
     far.apps[3] = OTHER  # a second answer would be another one
     run, fab = channel.get_run(3), channel.get_fab("0" * 64, 3)
     assert (run.fab_id, run.fab_version) == ("ward/pinned-app", "1.0.0")
@@ -194,7 +189,7 @@ def test_flower_gets_what_was_hashed_under_its_own_name(tmp_path: Path) -> None:
 
 
 def test_a_listed_run_has_no_state_of_a_run_that_is_said_to_go_before(tmp_path: Path) -> None:
-    far, channel = site(tmp_path)
+    far, channel = site(tmp_path, gate="privatize")
     far.apps |= {4: OTHER, 5: APP}
     series = {run_id: channel.get_run(run_id).series_id for run_id in (3, 4, 5)}
     assert series[4] == 5  # as the SuperLink says
@@ -202,41 +197,46 @@ def test_a_listed_run_has_no_state_of_a_run_that_is_said_to_go_before(tmp_path: 
 
 
 def test_a_run_that_began_before_its_app_was_listed_is_refused(tmp_path: Path) -> None:
-    far, channel = site(tmp_path, listed="", gate="reports")
+    far, channel = site(tmp_path, listed="")
     assert refusal(far, channel, embedding()) == REFUSED
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(f"{policy.read_text()}apps:\n  {DIGEST}:{LISTED}")
+    with (tmp_path / "policy.yaml").open("a") as policy:
+        policy.write(f"apps:\n  {DIGEST}:{LISTED}")
     assert refusal(far, channel, embedding()) == REFUSED
     far.apps[4] = APP
-    one = embedding()
-    one.metadata.__dict__["_run_id"] = 4
-    far.waiting.append(one)
-    assert channel.receive() is not None
+    given(far, channel, of_run(embedding(), 4))
 
 
+def of_run(one: Message, run_id: int) -> Message:
+    one.metadata.__dict__["_run_id"] = run_id
+    return one
+
+
+@pytest.fixture
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a node that keeps one run in mind."""
+    monkeypatch.setattr("flower_ldp.node.received_apps._KEPT", 1)
+
+
+@pytest.mark.usefixtures("forgetful")
 @pytest.mark.parametrize("first", [OTHER, APP], ids=["other first", "listed first"])
-def test_a_run_that_changes_its_app_once_it_is_out_of_mind_is_none_of_a_listed_app(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bytes
+def test_a_run_that_changes_its_app_once_it_is_out_of_mind_is_of_no_listed_app(
+    tmp_path: Path, first: bytes
 ) -> None:
     """Flower keeps the bundle of a run that it was given first, and never asks again."""
-    monkeypatch.setattr("flower_ldp.node.received_apps._KEPT", 1)
-    far, channel = site(tmp_path, gate="reports", app=first)
+    far, channel = site(tmp_path, app=first)
     channel.get_run(3)
     far.apps |= {3: APP if first == OTHER else OTHER, 4: APP}
     channel.get_run(4)
     assert refusal(far, channel, embedding()) == REFUSED
 
 
-def test_a_run_that_is_fetched_again_as_it_was_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("flower_ldp.node.received_apps._KEPT", 1)
-    far, channel = site(tmp_path, gate="reports")
+@pytest.mark.usefixtures("forgetful")
+def test_a_run_that_is_fetched_again_as_it_was_goes_on(tmp_path: Path) -> None:
+    far, channel = site(tmp_path)
     far.apps[4] = OTHER
     for run_id in (3, 4):
         channel.get_run(run_id)
-    far.waiting.append(embedding())
-    assert channel.receive() is not None
+    given(far, channel, embedding())
     assert far.asked == 3
 
 
@@ -256,7 +256,7 @@ def test_a_run_that_is_fetched_again_as_it_was_goes_on(
 def test_a_runs_configuration_is_judged(
     tmp_path: Path, overrides: Mapping[str, object], is_allowed: bool
 ) -> None:
-    far, channel = site(tmp_path, gate="reports")
+    far, channel = site(tmp_path)
     far.said = {"override_config": dict(overrides)}
     far.waiting.append(embedding())
     assert (channel.receive() is not None) == is_allowed
@@ -264,26 +264,20 @@ def test_a_runs_configuration_is_judged(
 
 
 @pytest.mark.parametrize("name", ["../evil.py", "/tmp/evil.py", "sitecustomize.py/../../evil.py"])
-def test_a_bundle_that_leads_elsewhere_is_refused_also_when_it_is_listed(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_bundle_that_leads_elsewhere_is_refused_also_listed(tmp_path: Path, name: str) -> None:
     bad = packed({**FILES, name: "1"})
-    far, channel = site(tmp_path, gate="reports", app=bad)
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(policy.read_text().replace(DIGEST, digest_of(bad)))
+    far, channel = site(tmp_path, app=bad)
+    amend(tmp_path, DIGEST, digest_of(bad))
     assert refusal(far, channel, embedding()) == REFUSED
 
 
-def test_nothing_of_a_bundle_is_imported_or_written_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_a_bundle_is_imported_or_written_here(tmp_path: Path) -> None:
     trap = f"open({str(tmp_path / 'ran')!r}, 'w')"
     names = ("sitecustomize.py", "conftest.py", "pinned_app/__init__.py", "a.pth")
     trapped = packed({**FILES, **dict.fromkeys(names, trap)})
-    far, channel = site(tmp_path, listed="", app=trapped)
+    far, channel = site(tmp_path, listed="", gate="privatize", app=trapped)
     before, path = set(tmp_path.rglob("*")), list(sys.path)
-    far.waiting.append(ask())
-    assert channel.receive() is not None
+    given(far, channel)
     assert channel.get_fab("", 3).content == trapped
     assert set(tmp_path.rglob("*")) - before <= set(tmp_path.glob("ledger.sqlite*"))
     assert sys.path == path
@@ -292,40 +286,30 @@ def test_nothing_of_a_bundle_is_imported_or_written_here(
 
 def test_an_environment_that_is_pinned_has_to_be_this_one(tmp_path: Path) -> None:
     right = f"{LISTED}    environment: {this_environment().digest}\n"
-    far, channel = site(tmp_path, right, gate="reports")
-    far.waiting.append(embedding())
-    assert channel.receive() is not None
-    far, channel = site(tmp_path, right.replace(right[-8:], "0000000\n"), gate="reports")
+    far, channel = site(tmp_path, right)
+    given(far, channel, embedding())
+    far, channel = site(tmp_path, right.replace(right[-8:], "0000000\n"))
     assert refusal(far, channel, embedding()) == REFUSED
 
 
 def test_other_apps_run_as_before_unless_the_owner_refuses_them(tmp_path: Path) -> None:
-    far, channel = site(tmp_path, app=OTHER)
-    answer = answered(far, channel, ask(), RecordDict({"a": record(TRAINED)}))
+    far, channel = site(tmp_path, gate="privatize", app=OTHER)
+    answer = answered(far, channel, ask(), trained(ask()).content)
     assert len(payload(answer)) == LENGTH
-    far, channel = site(tmp_path, extra="unlisted_apps: refuse", app=OTHER)
-    assert refusal(far, channel, ask()) == REFUSED
-    far, channel = site(tmp_path, extra="unlisted_apps: refuse")
-    far.waiting.append(ask())
-    assert channel.receive() is not None
+    alone: Any = {"gate": "privatize", "extra": "unlisted_apps: refuse"}
+    assert refusal(*site(tmp_path, **alone, app=OTHER), ask()) == REFUSED
+    given(*site(tmp_path, **alone))
 
 
 def test_a_declared_post_processing_rests_on_the_app(tmp_path: Path) -> None:
-    declared = "messages: {train: {signds: {epsilon: 2.0, post_processing: [label]}}}"
-    before = "messages: {train: {signds: {epsilon: 2.0}}}"
-
-    def declaring(listed: str) -> tuple[Far, Channel]:
-        far, channel = site(tmp_path, listed)
-        policy = tmp_path / "policy.yaml"
-        policy.write_text(policy.read_text().replace(before, declared))
-        return far, channel
-
     for listed in ("", LISTED):
-        assert refusal(*declaring(listed), ask()) == REFUSED
+        node = site(tmp_path, listed, gate="privatize")
+        amend(tmp_path, SIGNDS, DECLARED)
+        assert refusal(*node, ask()) == REFUSED
     assert entries(tmp_path) == 0
-    far, channel = declaring("\n    releases: [signds]\n")
-    far.waiting.append(ask())
-    assert channel.receive() is not None
+    node = site(tmp_path, "\n    releases: [signds]\n", gate="privatize")
+    amend(tmp_path, SIGNDS, DECLARED)
+    given(*node)
 
 
 @pytest.mark.parametrize(
@@ -341,19 +325,19 @@ def test_a_declared_post_processing_rests_on_the_app(tmp_path: Path) -> None:
     ],
 )
 def test_a_claim_is_listed_by_name(tmp_path: Path, releases: str, kind: str) -> None:
-    far, channel = site(tmp_path, f"\n    releases: {releases}\n", gate="reports")
+    far, channel = site(tmp_path, f"\n    releases: {releases}\n")
     assert refusal(far, channel, embedding(kind)) == REFUSED
 
 
 def test_conditional_claims_take_gradients_where_they_are_listed(tmp_path: Path) -> None:
-    far, channel = site(tmp_path, '\n    releases: ["embedding_dp:conditional"]\n', gate="reports")
+    far, channel = site(tmp_path, '\n    releases: ["embedding_dp:conditional"]\n')
     for kind in (BACKWARD, REWIND, PREPARE):
         assert payload(answered(far, channel, embedding(kind), reported(b""))) == b""
 
 
 def test_under_privatize_no_party_is_asked(tmp_path: Path) -> None:
-    far, channel = site(tmp_path)
-    assert refusal(far, channel, embedding()) == "ldp:refused:message"
+    node = site(tmp_path, gate="privatize")
+    assert refusal(*node, embedding()) == "ldp:refused:message"
 
 
 @pytest.mark.parametrize(
@@ -369,12 +353,12 @@ def test_under_privatize_no_party_is_asked(tmp_path: Path) -> None:
 def test_what_is_no_answer_of_a_party_leaves_as_noise(
     tmp_path: Path, content: RecordDict | Error, code: str
 ) -> None:
-    far, channel = site(tmp_path, gate="reports")
+    far, channel = site(tmp_path)
     sent = answered(far, channel, embedding(), content)
     if code:
         assert (sent.error.code, sent.error.reason) == (1000, code)
     else:
-        assert len(payload(sent)) == embeddings_length(EMBEDDING, 3)
+        assert len(payload(sent)) == wire.embeddings_length(EMBEDDING, 3)
 
 
 @pytest.mark.parametrize(
@@ -389,7 +373,7 @@ def test_what_is_no_answer_of_a_party_leaves_as_noise(
 def test_no_more_is_said_than_the_form_of_an_answer_has(
     tmp_path: Path, kind: str, said: bytes, expected: bytes | None
 ) -> None:
-    far, channel = site(tmp_path, gate="reports")
+    far, channel = site(tmp_path)
     sent = answered(far, channel, message(RecordDict(), kind=kind), reported(said))
     if expected is None:
         assert sent.error.reason == "ldp:failed"
@@ -398,7 +382,7 @@ def test_no_more_is_said_than_the_form_of_an_answer_has(
 
 
 def test_a_block_that_is_none_is_refused(tmp_path: Path) -> None:
-    far, channel = site(tmp_path, gate="reports")
+    far, channel = site(tmp_path)
     assert refusal(far, channel, message(RecordDict(), kind=FORWARD)) == "ldp:refused:proposal"
     assert refusal(far, channel, embedding(block=2)) == "ldp:refused:proposal"
 
@@ -416,26 +400,22 @@ def test_a_block_that_is_none_is_refused(tmp_path: Path) -> None:
         (EMBEDDING, 5, -1),
     ],
 )
-def test_a_server_that_picks_the_sizes_cannot_have_the_node_draw_without_end(
+def test_sizes_of_the_servers_cannot_have_the_node_draw_without_end(
     tmp_path: Path, mechanism: UnaryEncoding, records: int, block: int
 ) -> None:
-    far, channel = site(tmp_path, gate="reports")
-    terms = TableTerms("train", "0" * 64, records, block)
-    fields = EmbeddingProposal(mechanism, terms, 0).to_fields()
-    asked = message(RecordDict({PROPOSAL_KEY: ConfigRecord({**fields})}), kind=FORWARD)
-    assert refusal(far, channel, asked) == "ldp:refused:proposal"
+    terms = wire.TableTerms("train", "0" * 64, records, block)
+    asked = embedding(mechanism=mechanism, terms=terms)
+    assert refusal(*site(tmp_path), asked) == "ldp:refused:proposal"
 
 
-def test_a_run_that_is_over_is_flowers_affair_and_one_that_cannot_be_fetched_is_refused(
-    tmp_path: Path,
-) -> None:
-    far, channel = site(tmp_path, gate="reports")
+def test_a_run_that_is_over_is_flowers_affair(tmp_path: Path) -> None:
+    far, channel = site(tmp_path)
     far.stopped = True
     far.waiting.append(embedding())
     with pytest.raises(RunNotRunningException):
         channel.receive()
     far.stopped = False
-    del far.apps[3]
+    del far.apps[3]  # and one that cannot be fetched is refused
     assert refusal(far, channel, embedding()) == REFUSED
 
 
@@ -450,10 +430,8 @@ def test_a_claim_about_a_label_needs_a_listed_app(tmp_path: Path) -> None:
         events = KaryResponse(1.0, 3, unit=Unit.LABEL).events()
         parameters = opened.parameters
 
-    (tmp_path / "policy.yaml").write_text(POLICY)
-    context = Context(3, 7, {"ldp-policy": str(tmp_path / "policy.yaml")}, RecordDict(), {})
-    gate = AppListGate(
-        lambda *_: pytest.fail("asked"), lambda _: None, releases={"train": Labels()}
-    )
+    context = make_site(tmp_path, POLICY)
+    releases: Any = {"train": Labels()}
+    gate = AppListGate(lambda *_: pytest.fail("asked"), lambda _: None, releases=releases)
     sent = gate(ask(), context, lambda *_: pytest.fail("called"))
     assert sent.error.reason == REFUSED
