@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
 from collections.abc import Iterator, Sequence
@@ -12,31 +11,23 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
-import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from flower_ldp import inner_gate
-from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import CodewordRelease, LdpMod
 from flower_ldp.mechanisms import Codeword
 from flower_ldp.node import command
 from flower_ldp.node.app_process import GATE, PRIVATIZES, says_that_it_privatizes
 from flower_ldp.node.runtime_api import AppCalls
 from flower_ldp.node.startup import Start, named_gate
-from flower_ldp.wire.proposal import PROPOSAL_KEY, REPORT_KEY, UpdateProposal
-from tests.fixtures import message, record
+from flower_ldp.wire.proposal import REPORT_KEY, UpdateProposal
+from tests.fixtures import counted, make_site, message, policy_text
+from tests.unit.clients.world import asking, training
+from tests.unit.node.test_guard import MODEL, TRAINED
+from tests.unit.node.test_runtime_api import Client
 
-SENT = {"w": np.zeros((20, 30), dtype=np.float32)}
-TRAINED = {"w": np.linspace(-1, 1, 600, dtype=np.float32).reshape(20, 30)}
-POLICY = """
-data_id: ward-7
-ledger: ledger.sqlite
-mode: deployment
-messages: {train: {codeword: {epsilon: 8.0}}}
-budgets: {client: {life: {epsilon: 100.0}}}
-"""
+POLICY = policy_text("{train: {codeword: {epsilon: 8.0}}}")
 #: All that a server, or a user who starts something, could write a sign into.
 SIGN = {"gate": "privatize", GATE: "privatize", "ldp.gate": "privatize", "inner-gate": "aside"}
 VARIABLES = ("FLOWER_LDP_GATE", "FLOWER_LDP_PRIVATIZES", "FLOWER_LDP_INNER_GATE", "LDP_GATE")
@@ -51,10 +42,7 @@ def process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def site(tmp_path: Path) -> Context:
-    """Return the context of a node with a policy and an empty ledger."""
-    (tmp_path / "policy.yaml").write_text(POLICY)
-    Ledger.open(tmp_path / "ledger.sqlite", create=True).close()
-    return context({"ldp-policy": str(tmp_path / "policy.yaml")})
+    return make_site(tmp_path, POLICY)
 
 
 def context(node: dict[str, Any] | None = None, run: dict[str, Any] | None = None) -> Context:
@@ -62,12 +50,13 @@ def context(node: dict[str, Any] | None = None, run: dict[str, Any] | None = Non
 
 
 def asked(**records: ConfigRecord) -> Message:
-    fields = ConfigRecord({**UpdateProposal(Codeword(8.0, 100, 24)).to_fields()})
-    return message(RecordDict({"arrays": record(SENT), PROPOSAL_KEY: fields, **records}))
+    content = asking(UpdateProposal(Codeword(8.0, 100, 24)).to_fields(), MODEL)
+    for name, one in records.items():
+        content[name] = one
+    return message(content)
 
 
-def raw(one: Message, _: Context) -> Message:
-    return Message(RecordDict({"arrays": record(TRAINED)}), reply_to=one)
+raw = training(TRAINED)
 
 
 def app(one: Message, _: Context) -> Message:
@@ -81,20 +70,15 @@ def app_aside(one: Message, given: Context) -> Message:
     return app(one, given)
 
 
-def failures(folder: Path) -> int:
-    with Ledger.open(folder / "ledger.sqlite") as ledger:
-        return ledger.counts("ward-7").get("failed", 0)
-
-
 def test_the_readmes_app_gets_more_than_noise_through_a_node_that_privatizes(
     site: Context, tmp_path: Path
 ) -> None:
     assert REPORT_KEY in named_gate("privatize")(asked(), site, app).content
-    assert failures(tmp_path) == 1  # without the node's word: charged, and neutral
+    assert counted(tmp_path) == {"failed": 1}  # without the node's word: charged, and neutral
     again = asked()
     again.metadata.__dict__["_message_id"] = "m-2"
     assert REPORT_KEY in named_gate("privatize")(again, site, app_aside).content
-    assert failures(tmp_path) == 1
+    assert counted(tmp_path) == {"failed": 1}
 
 
 @pytest.mark.parametrize("where", ["records", "run", "node", "state", "variables"])
@@ -117,9 +101,7 @@ def test_no_server_and_no_shell_can_make_a_gate_step_aside(
 
 
 @pytest.mark.parametrize("gate", ["privatize", "reports"])
-def test_an_app_that_makes_its_gate_step_aside_gets_nothing_raw_past_the_node(
-    gate: str, site: Context
-) -> None:
+def test_an_app_without_its_gate_gets_nothing_raw_past_the_node(gate: str, site: Context) -> None:
     answer = named_gate(gate)(asked(), site, app_aside)
     assert list(answer.content) == [REPORT_KEY]
 
@@ -131,11 +113,9 @@ def test_an_app_that_makes_its_gate_step_aside_gets_nothing_raw_past_the_node(
 def test_the_node_says_so_only_if_what_an_app_replies_never_leaves(
     name: str, expected: bool, site: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "unit_gate.py").write_text(
-        "from flower_ldp.clients import LdpMod\n"
-        "ldp = LdpMod()\n"
-        "def own(message, context, call_next): return call_next(message, context)\n"
-    )
+    own = "def own(message, context, call_next): return call_next(message, context)\n"
+    ldp = "from flower_ldp.clients import LdpMod\nldp = LdpMod()\n"
+    (tmp_path / "unit_gate.py").write_text(ldp + own)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr("flower_ldp.extensions.loading._never", [])
     calls = AppCalls()
@@ -167,10 +147,9 @@ class Answer:
 )
 def test_another_answer_than_the_nodes_leaves_the_gate_on(answer: Answer, expected: bool) -> None:
     with saying(answer) as address:
-        assert says_that_it_privatizes(words_of(address)) is expected
-        assert not says_that_it_privatizes(
-            words_of(address)[:-1]
-        )  # with TLS, of which it knows nothing
+        words = words_of(address)
+        assert says_that_it_privatizes(words) is expected
+        assert not says_that_it_privatizes(words[:-1])  # with TLS, of which it knows nothing
 
 
 def test_nobody_at_the_address_leaves_the_gate_on() -> None:
@@ -200,12 +179,7 @@ def answering(calls: AppCalls) -> Iterator[Sequence[str]]:
         await send({"type": "http.response.start", "status": 404, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(calls.around(flowers))
-        async with httpx.AsyncClient(transport=transport, base_url="http://node") as client:
-            return await client.get(GATE)
-
-    found = asyncio.run(ask())
+    found = Client(calls.around(flowers)).request("GET", GATE)
     with saying(Answer(found.status_code, found.content)) as address:
         yield words_of(address)
 
