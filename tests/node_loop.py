@@ -19,7 +19,6 @@ from flwr.proto import message_pb2, runtime_pb2
 from flwr.supercore.constant import TASK_TOKEN_HEADER
 from flwr.supercore.fab import Fab
 from flwr.supercore.object_store import ObjectStoreFactory
-from flwr.supercore.run import Run, RunStatus
 from flwr.supernode.nodestate import NodeStateFactory
 
 from flower_ldp.accounting.ledger import Ledger
@@ -30,7 +29,7 @@ from flower_ldp.node.guard import Guard
 from flower_ldp.node.runtime_api import AppCalls
 from tests.fixtures import record
 from tests.unit.node.test_guard import POLICY, TRAINED, Link, packed
-from tests.unit.node.test_runtime_api import FAB, Client, flower_runtime_api
+from tests.unit.node.test_runtime_api import FAB, Client, flower_runtime_api, stored_run
 
 RUN = 3
 PATIENCE = 20.0
@@ -63,11 +62,7 @@ class Site:
         self.factory = NodeStateFactory(objectstore_factory=ObjectStoreFactory())
         self.state: Any = self.factory.state()
         self.state.store_fab(Fab(FAB, b"content", {}))
-        status = RunStatus("running", "", "")
-        self.state.store_run(
-            Run(RUN, "f", "1", FAB, {}, "", "", "", "", status, "", "", None, 0, 0, 0.0,
-                series_id=RUN)
-        )  # fmt: skip
+        self.state.store_run(stored_run(RUN))
         self.state.set_run_series_context(RUN, Context(RUN, 7, {}, RecordDict(), {}))
         plain = flower_runtime_api(self.factory)
         self.api = self.calls.around(plain)

@@ -48,16 +48,14 @@ def test_an_app_finds_nothing_of_an_earlier_one(homes: FreshHomes, tmp_path: Pat
     assert not Path(second[0]).exists()
 
 
-def test_apps_that_are_started_at_once_do_not_share_a_folder(
-    homes: FreshHomes, tmp_path: Path
-) -> None:
+def test_apps_started_at_once_share_no_folder(homes: FreshHomes, tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda n: said(homes, tmp_path, f"app-{n}"), range(4)))
     assert len({home for home, _ in found}) == 4
     assert {rest for _, rest in found} == {"[] 0o700"}
 
 
-def test_apps_run_in_the_environment_that_the_node_has_looked_at(
+def test_apps_run_in_the_nodes_environment(
     homes: FreshHomes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The node is often started by its path, with another environment's commands in sight."""
@@ -72,9 +70,7 @@ def test_apps_run_in_the_environment_that_the_node_has_looked_at(
     assert Path(found.read_text().strip()).parent == Path(sys.executable).parent
 
 
-def test_a_command_that_cannot_be_started_leaves_no_folder(
-    homes: FreshHomes, tmp_path: Path
-) -> None:
+def test_what_cannot_be_started_leaves_no_folder(homes: FreshHomes, tmp_path: Path) -> None:
     before = set(tmp_path.iterdir())
     with pytest.raises(OSError, match="nowhere"):
         homes(["/nowhere/app"], subprocess.DEVNULL)

@@ -20,11 +20,8 @@ import pytest
 from flower_ldp.node import flower_api
 
 #: Digests of the SuperNode's source (loop and connection), for the releases that were read.
-READ = {
-    "1.40.0": "120c0824005f5a14",
-    "1.41.0": "8299678fb3e7301a",
-    "1.42.0": "8299678fb3e7301a",
-}
+OLD, NEW = "120c0824005f5a14", "8299678fb3e7301a"
+READ = {"1.40.0": OLD, "1.41.0": NEW, "1.42.0": NEW}
 FILES = ("start_client_internal.py", "fleet_http_connection.py", "fleet_http_client.py")
 
 

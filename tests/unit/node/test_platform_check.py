@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
-import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from flower_ldp import node
 from flower_ldp.node import command
+from tests.cli import process
 
 
 @pytest.mark.parametrize("platform", ["win32", "darwin"])
@@ -27,29 +28,26 @@ def test_an_unknown_flower_is_named(version: str, monkeypatch: pytest.MonkeyPatc
         node.check_here()
 
 
-def test_the_executor_is_not_started(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    with pytest.raises(SystemExit) as ended:
-        command.run_superexec()
-    assert ended.value.code == 2
-    assert "not started: the guarded node is for Linux" in capsys.readouterr().err
-
-
-def test_the_node_is_not_started(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("start", "platform", "name"),
+    [(command.run_superexec, "darwin", ""), (command.main, "win32", "flower-ldp-supernode: ")],
+)
+def test_no_command_is_started(
+    start: Callable[[], object],
+    platform: str,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(command, "keep_plain", lambda _: None)
     monkeypatch.setattr(command, "_log_to_stderr", lambda: None)
     monkeypatch.setattr(sys, "argv", ["flower-ldp-supernode", "--ldp-policy", "/nowhere"])
-    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(sys, "platform", platform)
     with pytest.raises(SystemExit) as ended:
-        command.main()
+        start()
     assert ended.value.code == 2
-    assert "flower-ldp-supernode: not started: the guarded node is for Linux, this is win32" in (
-        capsys.readouterr().err
-    )
+    said = f"{name}not started: the guarded node is for Linux, this is {platform}"
+    assert said in capsys.readouterr().err
 
 
 def test_the_commands_load_nothing_of_flower_and_nothing_that_windows_lacks() -> None:
@@ -59,5 +57,5 @@ def test_the_commands_load_nothing_of_flower_and_nothing_that_windows_lacks() ->
         "import flower_ldp.node.command\n"
         "print([name for name in sys.modules if name.partition('.')[0] == 'flwr'])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = process(sys.executable, "-c", code)
     assert done.stdout == "[]\n", done.stderr

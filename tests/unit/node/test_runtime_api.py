@@ -20,12 +20,7 @@ from flwr.common.serde import context_to_proto, message_to_proto
 from flwr.proto import log_pb2, message_pb2, runtime_pb2, task_pb2
 from flwr.supercore.constant import TASK_TOKEN_HEADER, TaskType
 from flwr.supercore.fab import Fab
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    iterate_object_tree,
-    no_object_id_recompute,
-)
+from flwr.supercore.inflatable import inflatable_object as inflatable
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.run import Run, RunStatus
@@ -38,6 +33,7 @@ from flower_ldp.node.runtime_api import AppCalls
 from tests import fixtures
 
 RUN, OTHER_RUN, NODE = 7, 8, 5
+LOGS = log_pb2.PushLogsRequest(logs=["text"])
 FAB = sha256(b"content").hexdigest()
 
 
@@ -65,15 +61,18 @@ class Node:
     calls: AppCalls
     state: NodeState
     client: Client
+    guarded: bool
     token: str = ""
     message: Message | None = None
     reply: Message | None = None
 
-    def post(self, name: str, asked: Any, token: str | None = None) -> Any:
+    def send(self, name: str, content: bytes, token: str | None = None) -> httpx.Response:
         headers = {"content-type": "application/protobuf"}
         headers[TASK_TOKEN_HEADER] = self.token if token is None else token
-        content = asked.SerializeToString()
         return self.client.request("POST", f"/v1/runtime/{name}", headers, content)
+
+    def post(self, name: str, asked: Any, token: str | None = None) -> Any:
+        return self.send(name, asked.SerializeToString(), token)
 
     def receive(self, run: int = RUN) -> None:
         """Do what the SuperNode does with a message, and an executor with its task."""
@@ -81,14 +80,14 @@ class Node:
         message = fixtures.message(content, node=NODE, message_id="")
         message.metadata.__dict__.update(_run_id=run, _group_id="3")
         message.metadata.__dict__["_message_id"] = message.object_id
-        with no_object_id_recompute():
-            self.calls.opened(message, get_object_tree(message))
+        with inflatable.no_object_id_recompute():
+            self.calls.opened(message, inflatable.get_object_tree(message))
         self.message, self.reply = message, None
         task = self.state.create_task(task_type=TaskType.CLIENT_APP, run_id=run, fab_hash=FAB)
         self.state.store_message(message)
-        with no_object_id_recompute():
-            self.state.object_store.preregister(run, get_object_tree(message))
-            for name, one in get_all_nested_objects(message).items():
+        with inflatable.no_object_id_recompute():
+            self.state.object_store.preregister(run, inflatable.get_object_tree(message))
+            for name, one in inflatable.get_all_nested_objects(message).items():
                 self.state.object_store.put(name, one.deflate())
         assert task is not None
         self.token = self.state.claim_task(task) or ""
@@ -96,6 +95,11 @@ class Node:
 
     def pull(self) -> Any:
         return self.post("pull-messages", runtime_pb2.PullAppMessagesRequest())
+
+    def start(self) -> None:
+        """Have an app take a message."""
+        self.receive()
+        assert self.pull().is_success
 
     def push(
         self, change: Callable[[message_pb2.Message], None] = lambda one: None, tree: Any = None
@@ -106,8 +110,8 @@ class Node:
             self.reply = Message(RecordDict({"r": ConfigRecord({"n": 2})}), reply_to=self.message)
             self.reply.metadata.__dict__["_message_id"] = self.reply.object_id
         if tree is None:
-            with no_object_id_recompute():
-                tree = get_object_tree(self.reply)
+            with inflatable.no_object_id_recompute():
+                tree = inflatable.get_object_tree(self.reply)
         sent = message_to_proto(self.reply)
         change(sent)
         asked = runtime_pb2.PushAppMessagesRequest(messages_list=[sent])
@@ -117,10 +121,9 @@ class Node:
     def replies(self) -> list[Any]:
         return [one.metadata for one in self.state.get_messages_legacy(is_reply=True)]
 
-    def end(self) -> Any:
-        return self.post(
-            "push-task-output", runtime_pb2.PushTaskOutputRequest(sub_status="completed")
-        )
+    def end(self, **fields: Any) -> Any:
+        asked = runtime_pb2.PushTaskOutputRequest(sub_status="completed", **fields)
+        return self.post("push-task-output", asked)
 
 
 @cache
@@ -135,29 +138,29 @@ def flower_runtime_api(factory: NodeStateFactory) -> FastAPI:
     return app
 
 
+def stored_run(run: int) -> Run:
+    """Return a run as a node stores it."""
+    status = RunStatus("running", "", "")
+    known = ("f", "1", FAB, {}, "", "", "", "", status, "", "", None, 0, 0, 0.0)
+    return Run(run, *known, series_id=run)
+
+
 def make_node(*, guarded: bool) -> Node:
     factory = NodeStateFactory(objectstore_factory=ObjectStoreFactory())
     state = factory.state()
     state.set_node_id(NODE)
     state.store_fab(Fab(FAB, b"content", {}))
     for run in (RUN, OTHER_RUN):
-        status = RunStatus("running", "", "")
-        state.store_run(
-            Run(run, "f", "1", FAB, {}, "", "", "", "", status, "", "", None, 0, 0, 0.0,
-                series_id=run)
-        )  # fmt: skip
-        context = Context(
-            run_id=run, node_id=NODE, node_config={}, state=RecordDict(), run_config={}
-        )
-        state.set_run_series_context(run, context)
+        state.store_run(stored_run(run))
+        state.set_run_series_context(run, Context(run, NODE, {}, RecordDict(), {}))
     calls = AppCalls()
     app = flower_runtime_api(factory)
-    return Node(calls, state, Client(calls.around(app) if guarded else app))
+    return Node(calls, state, Client(calls.around(app) if guarded else app), guarded)
 
 
 @pytest.fixture(params=[True, False], ids=["guarded", "plain"])
-def pair(request: pytest.FixtureRequest) -> tuple[Node, bool]:
-    return make_node(guarded=request.param), request.param
+def either(request: pytest.FixtureRequest) -> Node:
+    return make_node(guarded=request.param)
 
 
 @pytest.fixture
@@ -165,8 +168,8 @@ def node() -> Node:
     return make_node(guarded=True)
 
 
-def test_an_honest_app_does_all_that_it_needs(pair: tuple[Node, bool]) -> None:
-    node, _ = pair
+def test_an_honest_app_does_all_that_it_needs(either: Node) -> None:
+    node = either
     for run in (RUN, RUN, OTHER_RUN):
         node.receive(run)
         assert node.post("send-task-heartbeat", runtime_pb2.SendTaskHeartbeatRequest()).is_success
@@ -189,77 +192,63 @@ def test_an_honest_app_does_all_that_it_needs(pair: tuple[Node, bool]) -> None:
         assert said.reply_to_message_id == node.message.metadata.message_id
 
 
+CREATE_APP = runtime_pb2.CreateTaskRequest(type=TaskType.CLIENT_APP, fab_hash=FAB)
+EVENTS = [task_pb2.TaskEvent(event="e", data="d")]
+
+
 @pytest.mark.parametrize(
     ("name", "asked"),
     [
-        ("create-task", runtime_pb2.CreateTaskRequest(type=TaskType.CLIENT_APP, fab_hash=FAB)),
+        ("create-task", CREATE_APP),
         ("create-task", runtime_pb2.CreateTaskRequest(type=TaskType.MODEL, model_ref="a/b")),
-        ("push-logs", log_pb2.PushLogsRequest(logs=["text"])),
-        (
-            "push-task-events",
-            runtime_pb2.PushTaskEventsRequest(events=[task_pb2.TaskEvent(event="e", data="d")]),
-        ),
+        ("push-logs", LOGS),
+        ("push-task-events", runtime_pb2.PushTaskEventsRequest(events=EVENTS)),
         ("record-task-usage", runtime_pb2.RecordTaskUsageRequest()),
         ("get-run-series-events", runtime_pb2.GetRunSeriesEventsRequest()),
         ("pull-task-message", runtime_pb2.PullTaskMessageRequest()),
     ],
 )
-def test_what_no_app_needs_is_refused(name: str, asked: Any, pair: tuple[Node, bool]) -> None:
-    node, guarded = pair
-    node.receive()
-    node.pull()
-    assert node.post(name, asked).status_code == (404 if guarded else 200)
-    tasks = len(node.state.get_tasks())
-    assert tasks == 1 if guarded else tasks >= 1
+def test_what_no_app_needs_is_refused(name: str, asked: Any, either: Node) -> None:
+    either.start()
+    assert either.post(name, asked).status_code == (404 if either.guarded else 200)
+    tasks = len(either.state.get_tasks())
+    assert tasks == 1 if either.guarded else tasks >= 1
 
 
-def test_no_app_starts_another(pair: tuple[Node, bool]) -> None:
-    node, guarded = pair
-    node.receive()
+def test_no_app_starts_another(either: Node) -> None:
+    either.receive()
     for _ in range(3):
-        asked = runtime_pb2.CreateTaskRequest(type=TaskType.CLIENT_APP, fab_hash=FAB)
-        node.post("create-task", asked)
-    assert len(node.state.get_tasks()) == (1 if guarded else 4)
+        either.post("create-task", CREATE_APP)
+    assert len(either.state.get_tasks()) == (1 if either.guarded else 4)
 
 
-def test_an_app_that_stays_gets_no_second_message_and_answers_none(
-    pair: tuple[Node, bool],
-) -> None:
-    node, guarded = pair
-    node.receive()
-    node.pull()
-    assert node.push().is_success
-    node.replies()
-    first = node.token
-    node.receive()
-    second, node.token = node.token, first
-    found = node.pull()
-    assert node.push().status_code == (404 if guarded else 200)
-    node.token = second
-    if guarded:
-        assert node.pull().is_success
-        assert node.push().is_success
+def test_an_app_that_stays_gets_no_second_message_and_answers_none(either: Node) -> None:
+    either.start()
+    assert either.push().is_success
+    either.replies()
+    first = either.token
+    either.receive()
+    second, either.token = either.token, first
+    found = either.pull()
+    assert either.push().status_code == (404 if either.guarded else 200)
+    either.token = second
+    if either.guarded:
+        assert either.pull().is_success
+        assert either.push().is_success
     else:
         taken = runtime_pb2.PullAppMessagesResponse.FromString(found.content)
         assert len(taken.messages_list) == 1  # it has taken the message from the right app
 
 
-def test_a_message_of_the_apps_own_is_given_to_nobody(pair: tuple[Node, bool]) -> None:
-    node, guarded = pair
-    node.receive()
-    node.pull()
-
-    def plant(one: message_pb2.Message) -> None:
-        one.metadata.reply_to_message_id = ""
-
-    node.push(plant)
-    planted = node.state.get_messages_legacy(is_reply=False)
-    assert len(planted) == (0 if guarded else 1)
+def test_a_message_of_the_apps_own_is_given_to_nobody(either: Node) -> None:
+    either.start()
+    either.push(lambda one: one.metadata.ClearField("reply_to_message_id"))
+    planted = either.state.get_messages_legacy(is_reply=False)
+    assert len(planted) == (0 if either.guarded else 1)
 
 
 def test_a_second_reply_is_refused(node: Node) -> None:
-    node.receive()
-    node.pull()
+    node.start()
     assert node.push().is_success
     node.reply = None  # another
     assert node.push().status_code == 404
@@ -287,117 +276,98 @@ def test_a_call_that_is_held_back_makes_no_room_for_a_second_reply(node: Node) -
     assert len(node.replies()) == 1
 
 
-def test_an_object_of_the_message_is_no_reply(pair: tuple[Node, bool]) -> None:
+def test_an_object_of_the_message_is_no_reply(either: Node) -> None:
     """It goes with the message, when the app says: the node would look for it and end."""
-    node, guarded = pair
-    node.receive()
-    node.pull()
-    assert node.message is not None
-    with no_object_id_recompute():
-        trees = list(iterate_object_tree(get_object_tree(node.message)))
-    for tree in trees:
-        name = tree.object_id
+    either.start()
+    assert either.message is not None
+    with inflatable.no_object_id_recompute():
+        tree = inflatable.get_object_tree(either.message)
+        trees = list(inflatable.iterate_object_tree(tree))
+    for one in trees:
+        found = either.push(renamed(one.object_id), one)
+        assert found.status_code == (404 if either.guarded else 200)
+    # One is the message's name.
+    assert len(either.replies()) == (0 if either.guarded else len(trees) - 1)
 
-        def change(sent: message_pb2.Message, name: str = name) -> None:
-            sent.metadata.message_id = name
 
-        assert node.push(change, tree).status_code == (404 if guarded else 200)
-    assert len(node.replies()) == (0 if guarded else len(trees) - 1)  # one is the message's name
+def renamed(name: str) -> Callable[[message_pb2.Message], None]:
+    """Have a reply bear this name."""
+    return lambda sent: setattr(sent.metadata, "message_id", name)
 
 
 def test_a_reply_of_very_many_objects_is_refused_before_it_is_read(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.receive()
-    node.pull()
+    node.start()
     tree = message_pb2.ObjectTree(object_id="f" * 64)
     tree.children.extend(message_pb2.ObjectTree(object_id=f"{n:064x}") for n in range(125_000))
 
-    def change(sent: message_pb2.Message) -> None:
-        sent.metadata.message_id = tree.object_id
-
     with caplog.at_level(logging.WARNING, "flower_ldp"):
-        assert node.push(change, tree).status_code == 404
+        assert node.push(renamed(tree.object_id), tree).status_code == 404
     assert "too many bytes" in caplog.text
     assert node.push().is_success
 
 
-def test_a_replys_metadata_are_the_messages_own(pair: tuple[Node, bool]) -> None:
-    node, guarded = pair
-    node.receive()
-    node.pull()
+def test_a_replys_metadata_are_the_messages_own(either: Node) -> None:
+    either.start()
 
     def forge(one: message_pb2.Message) -> None:
         one.metadata.group_id = "1]\nINFO : forged"
         one.metadata.message_type = "query"
         one.metadata.reply_to_message_id = "canary"
 
-    assert node.push(forge).is_success
-    (said,) = node.replies()
-    assert node.message is not None
-    right = ("3", "train", node.message.metadata.message_id)
-    assert ((said.group_id, said.message_type, said.reply_to_message_id) == right) is guarded
+    assert either.push(forge).is_success
+    (said,) = either.replies()
+    assert either.message is not None
+    right = ("3", "train", either.message.metadata.message_id)
+    found = (said.group_id, said.message_type, said.reply_to_message_id)
+    assert (found == right) is either.guarded
 
 
 @pytest.mark.parametrize("field", ["message_id", "run_id"])
 def test_a_reply_of_another_run_or_identity_is_refused(field: str, node: Node) -> None:
-    node.receive()
-    node.pull()
+    node.start()
     value: Any = OTHER_RUN if field == "run_id" else "canary\n"
     assert node.push(lambda one: setattr(one.metadata, field, value)).status_code == 404
     assert node.replies() == []
 
 
-def test_an_app_cannot_delete_what_the_node_is_about_to_send(pair: tuple[Node, bool]) -> None:
-    node, guarded = pair
-    node.receive()
-    node.pull()
-    node.push()
-    (said,) = node.state.get_messages_legacy(is_reply=True)
-    name = said.metadata.message_id
-    node.post(
-        "confirm-message-received",
-        message_pb2.ConfirmMessageReceivedRequest(message_object_id=name),
-    )
-    assert (node.state.object_store.get(name) is not None) is guarded
+def test_an_app_cannot_delete_what_the_node_is_about_to_send(either: Node) -> None:
+    either.start()
+    either.push()
+    (said,) = either.replies()
+    asked = message_pb2.ConfirmMessageReceivedRequest(message_object_id=said.message_id)
+    either.post("confirm-message-received", asked)
+    assert (either.state.object_store.get(said.message_id) is not None) is either.guarded
 
 
-def test_a_task_is_not_done_before_its_reply(pair: tuple[Node, bool]) -> None:
-    node, guarded = pair
-    node.receive()
-    node.pull()
-    assert node.end().status_code == (404 if guarded else 200)
+def test_a_task_is_not_done_before_its_reply(either: Node) -> None:
+    either.start()
+    assert either.end().status_code == (404 if either.guarded else 200)
     # Flower answers for an app that is gone, but not for one that said that it is done.
-    assert (node.state.get_task_by_token(node.token) is not None) is guarded
-    if guarded:
-        node.push()
-        context = runtime_pb2.PushTaskOutputRequest(
-            context=context_to_proto(Context(RUN, NODE, {}, RecordDict(), {}))
-        )
-        assert node.post("push-task-output", context).is_success
+    assert (either.state.get_task_by_token(either.token) is not None) is either.guarded
+    if either.guarded:
+        either.push()
+        context = context_to_proto(Context(RUN, NODE, {}, RecordDict(), {}))
+        assert either.end(context=context).is_success
 
 
 def test_an_object_that_belongs_to_no_reply_is_not_stored(node: Node) -> None:
-    node.receive()
-    node.pull()
-    content = b"data"
-    name = sha256(content).hexdigest()
-    asked = message_pb2.PushObjectRequest(run_id=RUN, object_id=name, object_content=content)
+    node.start()
+    name = sha256(b"data").hexdigest()
     for session in ("", "made up"):
-        asked.session_id = session
-        assert node.post("push-object", asked).status_code == 404
+        assert pushed(node, name, b"data", session_id=session) == 404
     assert node.state.object_store.get(name) is None
 
 
-def pushed(node: Node, name: str, content: bytes) -> int:
-    asked = message_pb2.PushObjectRequest(run_id=RUN, object_id=name, object_content=content)
-    return int(node.post("push-object", asked).status_code)
+def pushed(node: Node, name: str, content: bytes, **more: Any) -> int:
+    sent = {"run_id": RUN, "object_id": name, "object_content": content, **more}
+    return int(node.post("push-object", message_pb2.PushObjectRequest(**sent)).status_code)
 
 
 def replied(node: Node) -> str:
     """Say what a reply's objects are; return the name of one without others below it."""
-    node.receive()
-    node.pull()
+    node.start()
     assert node.push().is_success
     assert node.reply is not None
     (record,) = node.reply.content.values()
@@ -408,14 +378,10 @@ def test_an_object_is_read_only_as_its_tree_says(node: Node) -> None:
     """Flower takes a head of 7 MB apart into millions of texts; here no name of it is read."""
     name = replied(node)
     assert pushed(node, name, b"ConfigRecord  4\0data") == 200
-    for head in (
-        b"Array " + b"ab," * 100,
-        b"Array " + b"f" * 64 + b" 0",
-        b"ConfigRecord  " * 9,
-        b"",
-    ):
-        assert pushed(node, name, head + b"\0data") == 404
-        assert pushed(node, sha256(head + b"\0data").hexdigest(), head + b"\0data") == 404
+    heads = (b"Array " + b"ab," * 100, b"Array " + b"f" * 64 + b" 0", b"ConfigRecord  " * 9, b"")
+    for content in (head + b"\0data" for head in heads):
+        assert pushed(node, name, content) == 404
+        assert pushed(node, sha256(content).hexdigest(), content) == 404
 
 
 def test_no_more_bytes_are_read_than_a_reply_to_the_message_has(
@@ -433,12 +399,10 @@ def test_no_more_bytes_are_read_than_a_reply_to_the_message_has(
 @pytest.mark.parametrize("name", ["send-task-heartbeat", "pull-task-input", "pull-messages"])
 def test_a_call_without_content_has_none(name: str, node: Node) -> None:
     node.receive()
-    headers = {TASK_TOKEN_HEADER: node.token, "content-type": "application/protobuf"}
-    path = f"/v1/runtime/{name}"
-    assert node.client.request("POST", path, headers, bytes(100_000)).status_code == 404
+    assert node.send(name, bytes(100_000)).status_code == 404
 
 
-def test_from_before_a_fixed_moment_until_the_answer_was_sent_no_call_is_worked_on(
+def test_no_call_is_worked_on_from_before_a_fixed_moment_until_the_answer_was_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(runtime_api, "QUIET", 0.1)
@@ -465,12 +429,9 @@ def test_from_before_a_fixed_moment_until_the_answer_was_sent_no_call_is_worked_
 
 @pytest.mark.parametrize("name", ["confirm-message-received", "push-messages"])
 def test_what_is_no_call_is_refused(name: str, node: Node) -> None:
-    node.receive()
-    node.pull()
-    headers = {TASK_TOKEN_HEADER: node.token, "content-type": "application/protobuf"}
+    node.start()
     for content in (b"", b"\xff" * 50, b"x" * 70_000_000):
-        found = node.client.request("POST", f"/v1/runtime/{name}", headers, content)
-        assert found.status_code == 404
+        assert node.send(name, content).status_code == 404
 
 
 def test_a_token_that_flower_does_not_know_is_remembered_by_nobody(node: Node) -> None:
@@ -518,13 +479,10 @@ def test_an_app_names_no_trace(name: str, kept: bool) -> None:
     assert ((b"traceparent", b"00-data-data-01") in seen) is kept
 
 
-def test_what_an_app_tries_is_written_down_once(
-    node: Node, caplog: pytest.LogCaptureFixture
-) -> None:
-    node.receive()
-    node.pull()
+def test_an_attempt_is_written_down_once(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    node.start()
     with caplog.at_level(logging.WARNING, "flower_ldp"):
         for _ in range(20):
-            node.post("push-logs", log_pb2.PushLogsRequest(logs=["text"]))
+            node.post("push-logs", LOGS)
     names = [record.name for record in caplog.records if record.levelno >= logging.WARNING]
     assert names == ["flower_ldp"]

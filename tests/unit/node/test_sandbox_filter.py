@@ -121,22 +121,24 @@ def test_a_call_of_another_instruction_set_is_fatal(audit: int) -> None:
         assert run(number, audit) == KILLED
 
 
-def no_library(patch: pytest.MonkeyPatch) -> None:
+Patch = pytest.MonkeyPatch
+
+
+def no_library(patch: Patch) -> None:
     patch.setitem(sys.modules, "pyseccomp", None)
 
 
-def old_library(patch: pytest.MonkeyPatch) -> None:
+def old_library(patch: Patch) -> None:
     known = pyseccomp.resolve_syscall
-    patch.setattr(
-        pyseccomp, "resolve_syscall", lambda a, name: -1 if name == "bpf" else known(a, name)
-    )
+    without = {"bpf": -1}
+    patch.setattr(pyseccomp, "resolve_syscall", lambda a, n: without.get(n) or known(a, n))
 
 
-def no_tree(patch: pytest.MonkeyPatch) -> None:
+def no_tree(patch: Patch) -> None:
     patch.setattr(pyseccomp.Attr, "CTL_OPTIMIZE", 99)
 
 
-def other_machine(patch: pytest.MonkeyPatch) -> None:
+def other_machine(patch: Patch) -> None:
     patch.setattr(pyseccomp, "system_arch", lambda: pyseccomp.Arch.S390X)
 
 
@@ -150,7 +152,7 @@ def other_machine(patch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_library_that_is_missing_or_old_is_named(
-    change: Callable[[pytest.MonkeyPatch], None], said: str, monkeypatch: pytest.MonkeyPatch
+    change: Callable[[Patch], None], said: str, monkeypatch: Patch
 ) -> None:
     change(monkeypatch)
     with pytest.raises(SandboxMissing, match=said):
@@ -203,12 +205,8 @@ def test_no_new_namespace_is_made() -> None:
 
 
 def test_terminals_and_personalities() -> None:
-    for request, verdict in (
-        (0x5412, REFUSED),
-        (0x541C, REFUSED),
-        (0x5423, REFUSED),
-        (0x5401, ALLOWED),
-    ):
+    for request in (0x5412, 0x541C, 0x5423, 0x5401):
+        verdict = ALLOWED if request == 0x5401 else REFUSED
         assert judge("ioctl", 0, request) == verdict
         assert judge("ioctl", 0, request | 1 << 32) == verdict
     for value, verdict in ((0, ALLOWED), (0xFFFFFFFF, ALLOWED), (0x40000, REFUSED), (8, REFUSED)):

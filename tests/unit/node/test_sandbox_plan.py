@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from flower_ldp.node.sandbox.bubblewrap import arguments, find_bubblewrap, make_
 from flower_ldp.node.sandbox.command import LONGEST, copy_output, harmless
 from flower_ldp.node.sandbox.filesystem_view import View, view_of
 from flower_ldp.node.sandbox.sandbox_init import SOCKET
+from tests.cli import process
 from tests.sandbox import needs_sandbox
 
 
@@ -39,21 +39,13 @@ def test_the_command_line_says_the_settings(tmp_path: Path) -> None:
     assert found == Settings(data, ["/dev/null"], "who", 512 << 20, 100, 99, 60, False)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("memory", "8"),
-        ("memory", "8GB"),
-        ("memory", "-1G"),
-        ("files", "x"),
-        ("files", "3"),
-        ("seconds", "0"),
-        ("seconds", "1.5"),
-    ],
-)
-def test_odd_sizes_are_refused(words: tuple[str, str]) -> None:
+ODD = [("memory", "8"), ("memory", "8GB"), ("memory", "-1G"), ("files", "x"), ("files", "3")]
+
+
+@pytest.mark.parametrize(("option", "size"), [*ODD, ("seconds", "0"), ("seconds", "1.5")])
+def test_odd_sizes_are_refused(option: str, size: str) -> None:
     with pytest.raises(SystemExit):
-        parsed(f"--sandbox-{words[0]}", words[1])
+        parsed(f"--sandbox-{option}", size)
 
 
 def planned(*, as_root: bool) -> list[str]:
@@ -92,16 +84,30 @@ def test_bubblewrap_is_told_to_share_nothing(as_root: bool) -> None:
     assert all(found[found.index("--dir") - 2 :][:2] == ["--perms", "0755"] for _ in made)
 
 
-def test_the_view_holds_programs_and_named_data_and_nothing_that_is_hidden(tmp_path: Path) -> None:
+def made(path: Path, text: str = "x") -> Path:
+    """Write a file in a folder of its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    return made(tmp_path / "site" / "policy.yaml")
+
+
+def view(*data: Path, **hidden: Path) -> View:
+    return view_of(Settings(data=[str(path) for path in data]), hidden)
+
+
+def test_the_view_holds_programs_and_named_data_and_nothing_that_is_hidden(
+    tmp_path: Path, policy: Path
+) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "policy.yaml").write_text("x")
-    (tmp_path / "site" / "table.csv").write_text("x")
-    hidden = {"the policy": tmp_path / "site" / "policy.yaml"}
-    data = (str(tmp_path / "data"), str(tmp_path / "site" / "table.csv"))
-    found = view_of(Settings(data=data), hidden)
+    data = (tmp_path / "data", made(tmp_path / "site" / "table.csv"))
+    found = view(*data, policy=policy)
     for place in data:
-        assert found.shown[place] == Path(place)
+        assert found.shown[str(place)] == place
     places = [*found.shown, *found.links]
     assert "/usr" in places
     for never in ("/", "/etc", "/home", "/root", "/var", "/run", "/tmp", "/srv", "/sys"):
@@ -112,27 +118,22 @@ def test_the_view_holds_programs_and_named_data_and_nothing_that_is_hidden(tmp_p
 
 
 @pytest.mark.parametrize("shown", ["", "site", "site/policy.yaml", "link", "link/policy.yaml"])
-def test_what_is_hidden_may_be_shown_by_no_name(shown: str, tmp_path: Path) -> None:
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "policy.yaml").write_text("x")
+def test_what_is_hidden_may_be_shown_by_no_name(shown: str, policy: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "site")
-    hidden = {"the policy": tmp_path / "link" / "policy.yaml"}
-    with pytest.raises(SandboxMissing, match="see the policy"):
-        view_of(Settings(data=(str(tmp_path / shown),)), hidden)
+    with pytest.raises(SandboxMissing, match="see policy"):
+        view(tmp_path / shown, policy=tmp_path / "link" / "policy.yaml")
 
 
 @pytest.mark.parametrize("deep", [True, False])
-def test_what_is_hidden_is_known_by_its_other_names(deep: bool, tmp_path: Path) -> None:
-    (tmp_path / "site").mkdir()
-    (tmp_path / "data" / "deep").mkdir(parents=True)
-    (tmp_path / "site" / "policy.yaml").write_text("x")
-    (tmp_path / "data" / "deep" / "table.csv").write_text("x")
-    hidden = {"the policy": tmp_path / "site" / "policy.yaml", "the key": tmp_path / "nowhere"}
-    data = tmp_path / "data" / "deep" / "a copy"
-    assert view_of(Settings(data=(str(tmp_path / "data"),)), hidden)
-    os.link(tmp_path / "site" / "policy.yaml", data)
-    with pytest.raises(SandboxMissing, match=r"see the policy, as .*a copy"):
-        view_of(Settings(data=(str(tmp_path / "data" if deep else data),)), hidden)
+def test_what_is_hidden_is_known_by_its_other_names(
+    deep: bool, policy: Path, tmp_path: Path
+) -> None:
+    copy = made(tmp_path / "data" / "deep" / "table.csv").with_name("a copy")
+    hidden = {"policy": policy, "key": tmp_path / "nowhere"}
+    assert view(tmp_path / "data", **hidden)
+    os.link(policy, copy)
+    with pytest.raises(SandboxMissing, match=r"see policy, as .*a copy"):
+        view(tmp_path / "data" if deep else copy, **hidden)
 
 
 _MOUNTED = """
@@ -147,24 +148,21 @@ except SandboxMissing as error:
 
 
 @needs_sandbox
-def test_what_is_hidden_is_known_where_it_is_mounted(tmp_path: Path) -> None:
-    (tmp_path / "site").mkdir()
-    (tmp_path / "data" / "a folder").mkdir(parents=True)
-    policy, placed = tmp_path / "site" / "policy.yaml", tmp_path / "data" / "a file"
-    policy.write_text("x")
-    placed.write_text("")
-    run = [sys.executable, "-c", _MOUNTED, str(tmp_path / "data"), str(policy)]
-    bwrap = ["bwrap", "--dev-bind", "/", "/"]
-    for mounted in ((str(policy), str(placed)), (str(policy.parent), f"{placed.parent}/a folder")):
-        command = [*bwrap, "--bind", *mounted, *run]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+def test_what_is_hidden_is_known_where_it_is_mounted(policy: Path, tmp_path: Path) -> None:
+    file = made(tmp_path / "data" / "a file", "")
+    folder = tmp_path / "data" / "a folder"
+    folder.mkdir()
+    run = [sys.executable, "-c", _MOUNTED, tmp_path / "data", policy]
+    for mounted in ((policy, file), (policy.parent, folder)):
+        done = process("bwrap", "--dev-bind", "/", "/", "--bind", *mounted, *run)
+        assert done.returncode == 0
         assert "see the policy, as" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["/", "/tmp", "/proc/1", "/dev/shm", "/sys", "/etc", "/nowhere"])
 def test_places_of_the_sandbox_and_places_that_are_not_there_are_refused(name: str) -> None:
     with pytest.raises(SandboxMissing, match="--sandbox-data"):
-        view_of(Settings(data=(name,)), {})
+        view(Path(name))
 
 
 @pytest.mark.parametrize("kind", ["socket", "pipe"])
@@ -177,7 +175,7 @@ def test_data_through_which_something_could_be_sent_is_refused(kind: str, tmp_pa
         else:
             os.mkfifo(place / "it")
         with pytest.raises(SandboxMissing, match="socket, a pipe"):
-            view_of(Settings(data=(str(tmp_path / "data"),)), {})
+            view(tmp_path / "data")
 
 
 @pytest.mark.parametrize("name", ["/dev/nowhere", "/dev", "/etc/passwd"])
@@ -190,53 +188,46 @@ def test_devices_must_be_devices(name: str) -> None:
 
 
 def fake_kernel(folder: Path, mounts: str, own: str) -> Path:
-    process = folder / "self"
-    process.mkdir()
     lines = [line.format(folder=folder) for line in mounts.strip().splitlines()]
-    (process / "mountinfo").write_text("".join(f"{line}\n" for line in lines))
-    (process / "cgroup").write_text(own)
-    return process
+    made(folder / "self" / "mountinfo", "".join(f"{line}\n" for line in lines))
+    return made(folder / "self" / "cgroup", own).parent
+
+
+SECOND = "32 24 0:28 / {folder}/cg rw - cgroup2 cgroup2 rw"
 
 
 def test_a_group_of_the_second_version(tmp_path: Path) -> None:
-    own = tmp_path / "cg" / "unit"
-    own.mkdir(parents=True)
-    (own / "cgroup.controllers").write_text("cpu memory pids\n")
-    (own / "cgroup.subtree_control").write_text("")
+    own = made(tmp_path / "cg" / "unit" / "cgroup.controllers", "cpu memory pids\n").parent
+    made(own / "cgroup.subtree_control", "")
     left, of_another = own / "flower-ldp-apps-999999999", own / f"flower-ldp-apps-{os.getppid()}"
     left.mkdir()
     of_another.mkdir()
-    mounts = "30 24 0:26 / {folder}/cg rw - cgroup2 cgroup2 rw,nsdelegate"
-    group = make_group(1 << 30, 99, fake_kernel(tmp_path, mounts, "0::/unit\n"))
+    kernel = fake_kernel(tmp_path, f"{SECOND},nsdelegate", "0::/unit\n")
+    group = make_group(1 << 30, 99, kernel)
     assert (own / "cgroup.subtree_control").read_text() == "+memory +pids"
     (folder,) = group.folders
-    assert not left.exists()
-    assert of_another.exists()
-    assert folder.parent == own
+    assert (left.exists(), of_another.exists(), folder.parent) == (False, True, own)
     assert group.limits() == {"memory.max": str(1 << 30), "pids.max": "99"}
 
 
 def test_a_group_of_the_first_version_below_a_container(tmp_path: Path) -> None:
-    for name in ("memory", "pids"):
-        (tmp_path / "cg" / name / "x").mkdir(parents=True)
+    places = [tmp_path / "cg" / name / "x" for name in ("memory", "pids")]
+    for place in places:
+        place.mkdir(parents=True)
     mounts = """
 30 24 0:26 /docker/1 {folder}/cg/memory rw - cgroup cgroup rw,memory
 31 24 0:27 /docker/1 {folder}/cg/pids rw - cgroup cgroup rw,pids
-32 24 0:28 / {folder}/cg rw - cgroup2 cgroup2 rw"""
-    (tmp_path / "cg" / "cgroup.controllers").write_text("hugetlb\n")
+"""
+    made(tmp_path / "cg" / "cgroup.controllers", "hugetlb\n")
     own = "9:pids:/docker/1/x\n8:memory:/docker/1/x\n0::/\n"
-    group = make_group(1 << 30, 99, fake_kernel(tmp_path, mounts, own))
-    assert [folder.parent for folder in group.folders] == [
-        tmp_path / "cg" / "memory" / "x",
-        tmp_path / "cg" / "pids" / "x",
-    ]
+    group = make_group(1 << 30, 99, fake_kernel(tmp_path, mounts + SECOND, own))
+    assert [folder.parent for folder in group.folders] == places
     assert group.limits() == {"memory.limit_in_bytes": str(1 << 30), "pids.max": "99"}
 
 
-@pytest.mark.parametrize("mounts", ["", "32 24 0:28 / {folder}/cg rw - cgroup2 cgroup2 rw"])
+@pytest.mark.parametrize("mounts", ["", SECOND])
 def test_without_a_control_group_the_flag_is_named(mounts: str, tmp_path: Path) -> None:
-    (tmp_path / "cg").mkdir()
-    (tmp_path / "cg" / "cgroup.controllers").write_text("cpu memory\n")
+    made(tmp_path / "cg" / "cgroup.controllers", "cpu memory\n")
     with pytest.raises(SandboxMissing, match="--sandbox-no-memory-limit"):
         make_group(1 << 30, 99, fake_kernel(tmp_path, mounts, "0::/\n"))
 
@@ -246,8 +237,7 @@ def test_a_bubblewrap_that_is_missing_or_old_is_named(
     said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if said is not None:
-        (tmp_path / "bwrap").write_text(f"#!/bin/sh\necho {said}\n")
-        (tmp_path / "bwrap").chmod(0o755)
+        made(tmp_path / "bwrap", f"#!/bin/sh\necho {said}\n").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxMissing, match="not installed" if said is None else said):
         find_bubblewrap()
@@ -261,30 +251,29 @@ def test_a_bubblewrap_that_is_missing_or_old_is_named(
         (b"\x1b]0;title\x07\n", b"[app] \\x1b]0;title\\x07\n"),
         (b"\xff\xe2\x80\xae half \xc3\n", b"[app] \\xff\\u202e half \\xc3\n"),
         (b"over\rwritten\x08\r\n", b"[app] over\\rwritten\\x08\n"),
-        (
-            "\u00fc \u009b31m".encode(),
-            "[app] \u00fc ".encode() + b"\\x9b31m\n",
-        ),
+        ("\u00fc \u009b31m".encode(), "[app] \u00fc \\x9b31m\n".encode()),
     ],
 )
 def test_an_apps_output_is_marked_and_steers_no_terminal(line: bytes, written: bytes) -> None:
     assert harmless(line) == written
 
 
+def logged(folder: Path, said: bytes, **options: int) -> list[bytes]:
+    """Return the lines of a log into which an app's output was copied."""
+    (folder / "said").write_bytes(said)
+    with (folder / "log").open("wb") as log:
+        output = (folder / "said").open("rb")
+        copy_output(output, log, Allowance(IN_AN_HOUR), **options).join(20)
+    return (folder / "log").read_bytes().splitlines()
+
+
 def test_a_long_line_becomes_several_and_each_is_marked(tmp_path: Path) -> None:
-    (tmp_path / "said").write_bytes(b"x" * (2 * LONGEST + 5) + b"\nlast")
-    with (tmp_path / "log").open("wb") as log:
-        copy_output((tmp_path / "said").open("rb"), log, Allowance(IN_AN_HOUR)).join(10)
-    lines = (tmp_path / "log").read_bytes().splitlines()
+    lines = logged(tmp_path, b"x" * (2 * LONGEST + 5) + b"\nlast")
     assert [len(line) for line in lines] == [LONGEST + 6, LONGEST + 6, 11, 10]
     assert all(line.startswith(b"[app] ") for line in lines)
 
 
 def test_an_app_cannot_fill_the_log(tmp_path: Path) -> None:
-    (tmp_path / "said").write_bytes(b"123456789\n" * 100_000)
-    with (tmp_path / "log").open("wb") as log:
-        copy_output((tmp_path / "said").open("rb"), log, Allowance(IN_AN_HOUR), largest=25).join(20)
-    assert (tmp_path / "log").read_bytes().splitlines() == [
-        *[b"[app] 123456789"] * 3,
-        b"[app] (what it writes from here on is dropped)",
-    ]
+    lines = logged(tmp_path, b"123456789\n" * 100_000, largest=25)
+    dropped = b"[app] (what it writes from here on is dropped)"
+    assert lines == [*[b"[app] 123456789"] * 3, dropped]
