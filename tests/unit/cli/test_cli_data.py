@@ -71,9 +71,7 @@ def test_a_row_without_a_group_is_a_problem_and_its_line_is_named(tmp_path: Path
         ("example: patient", "example: row", "per row"),
     ],
 )
-def test_patients_are_compared_with_the_policys(
-    ward: Path, policy: Path, old: str, new: str, said: str
-) -> None:
+def test_patients_and_the_policy(ward: Path, policy: Path, old: str, new: str, said: str) -> None:
     policy.write_text(POLICY.replace("NOISE", "2.1"))
     assert check(ward, "--policy", policy).json["policy"] == {"example": "patient", "examples": 3}
     policy.write_text(policy.read_text().replace(old, new))

@@ -126,9 +126,7 @@ def keys_of(value: Any) -> Iterator[str]:
             yield from keys_of(inner)
 
 
-def test_the_page_names_every_key_of_the_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_names_every_json_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("dp_accounting")
     monkeypatch.chdir(tmp_path)
     Path("policy.yaml").write_text(flower_ldp("policy", "sample").out)

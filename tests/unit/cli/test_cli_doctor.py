@@ -72,9 +72,7 @@ def test_this_environment_is_in_order() -> None:
     assert len(told["installed"]) == len(PROJECT["dependencies"])
 
 
-def test_policy_and_ledger_are_those_of_a_client(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_policy_and_ledger_are_a_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = private_file(tmp_path / "policy.yaml", flower_ldp("policy", "sample").out)
     monkeypatch.setenv("FLOWER_LDP_POLICY", str(policy))
     done = flower_ldp("doctor", "--json")
@@ -110,9 +108,7 @@ def test_what_is_missing_does_not_end_the_doctor(name: str, tmp_path: Path) -> N
     assert found["entropy"]
 
 
-def test_an_extra_in_a_version_that_it_does_not_ask_for_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_extra_in_another_version_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["numpy>=1.26", "torch>=2.4; extra == 'torch'", "torch>=2.4; extra == 'dpsgd'"]
     declare(monkeypatch, *lines, found={"torch": "2.1.0"})
     told, unfit = facts("doctor"), ["torch 2.1.0 is not >=2.4"]

@@ -51,9 +51,7 @@ def test_sizes_of_any_kind_have_a_finite_figure(clip: str, sensitivity: str, eps
 
 @pytest.mark.parametrize("multiplier", ["1e-30", "1e30"])
 @pytest.mark.parametrize("share", [(), ("--largest-share", 1)])
-def test_a_wrapper_of_any_size_has_a_finite_figure(
-    multiplier: str, share: tuple[object, ...]
-) -> None:
+def test_wrappers_of_any_size_have_a_figure(multiplier: str, share: tuple[object, ...]) -> None:
     sizes = ("--sampled-clients", 2**32 - 1, "--rounds", 10**6, "--delta", "1e-18")
     found = facts("explain", "central", "--noise-multiplier", multiplier, *sizes, *share)
     assert 0 <= found["epsilon"]["total_replace_one"] < float("inf")

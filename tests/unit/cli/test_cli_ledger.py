@@ -156,9 +156,7 @@ def test_data_that_was_never_charged_has_all_its_budget(file: Path, policy: Path
     assert re.search("run +- +- +5 ", words)
 
 
-def test_a_policy_of_another_ledger_and_of_a_simulation_is_said(
-    tmp_path: Path, policy: Path
-) -> None:
+def test_a_policy_of_another_ledger_is_said(tmp_path: Path, policy: Path) -> None:
     path = tmp_path / "other.sqlite"
     policy.write_text(POLICY.replace("deployment", "simulation"))
     with Ledger.open(path, create=True) as ledger:

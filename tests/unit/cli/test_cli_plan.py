@@ -168,9 +168,7 @@ def test_a_third_of_eight_fits_three_times_and_not_four(tmp_path: Path) -> None:
 
 @settings(max_examples=25)
 @given(total=st.floats(1e-6, 1e6), rounds=st.integers(1, 10_000), magnitude=st.floats(1e-9, 100.0))
-def test_what_a_round_may_cost_is_the_most_that_fits(
-    total: float, rounds: int, magnitude: float
-) -> None:
+def test_a_round_may_cost_the_most_that_fits(total: float, rounds: int, magnitude: float) -> None:
     ask = ("plan", "--total-epsilon", repr(total), "--rounds", rounds, "--delta", 0.5)
     found = facts(*ask, "--magnitude-epsilon", repr(magnitude))["affordable"]
     allowed = Amount.allowance(total).epsilon

@@ -80,19 +80,14 @@ def test_check_says_what_stands_beside_budgets(file: Path) -> None:
     found = facts("policy", "check", file)
     assert (found["least_epsilon"], found["repeats"], found["anchor"]) == (0.001, 100_000, None)
     assert (found["releases"], found["answer_after"]) == ({"life": 10_000, "window": None}, {})
-    own = (
-        "least_epsilon: 1\nreleases: {life: 9, window: {number: 2, days: 1}}\nrepeats: 5\n"
-        "answer_after: {train: 30}\n"
-    )
+    releases = "releases: {life: 9, window: {number: 2, days: 1}}"
+    own = f"least_epsilon: 1\n{releases}\nrepeats: 5\nanswer_after: {{train: 30}}\n"
     file.write_text(POLICY + own)
     done = flower_ldp("policy", "check", file)
     assert "9 releases per life and 2 releases per 86400 s" in done.out
     assert re.search("answers that are none +5 at most", done.out)
     assert re.search("seconds until answers leave +train 30\n", done.out)
-    assert done.err == (
-        "warning: no train release per client is allowed: its largest cost 0.9 is below "
-        "least_epsilon 1\n"
-    )
+    assert "no train release per client is allowed: its largest cost 0.9 is below" in done.err
     found = facts("policy", "check", file)
     assert found["releases"] == {"life": 9, "window": {"number": 2, "days": 1}}
     assert found["answer_after"] == {"train": 30.0}
@@ -137,11 +132,9 @@ def test_a_policy_that_others_can_write_is_said(file: Path) -> None:
     file.with_name("ledger.sqlite").unlink()
     file.write_text(POLICY.replace("deployment", "simulation"))
     file.chmod(0o620)
+    said = f"warning: policy {file} can be written by others (mode 0620): chmod go-w\n"
     done = flower_ldp("policy", "check", file)
-    assert (done.code, done.err) == (
-        0,
-        f"warning: policy {file} can be written by others (mode 0620): chmod go-w\n",
-    )
+    assert (done.code, done.err) == (0, said)
     file.chmod(0o602)
     assert flower_ldp("policy", "check", file).code == 1
     file.write_text(POLICY)
@@ -252,9 +245,7 @@ def test_config_check_says_what_a_round_costs(signds: Path) -> None:
     assert found["parameters"]["sign_scaling"] == "published"
 
 
-def test_config_check_of_the_sample_and_of_a_fixed_rate(signds: Path) -> None:
-    sample = facts("config", "check", CONFIGS / "signds.yaml")
-    assert (sample["epsilon"]["round"], sample["warnings"]) == (30.0, [])
+def test_config_check_of_a_fixed_rate(signds: Path) -> None:
     changed(signds, "sign_mag_eps: 0.1", "sign_dim_out: 7")
     words = flower_ldp("config", "check", signds).out
     assert "0.7 per client" in words
@@ -269,12 +260,9 @@ def test_config_check_says_that_the_sizes_are_chosen(signds: Path) -> None:
     assert (found["h"], found["top_size"]) == (plan.dim_out, plan.top_size)
 
 
-def test_config_check_refuses_a_bit_that_is_never_used(signds: Path) -> None:
-    fixed = "sign_server_optimizer: {kind: fixed_length, length: 0.5, rounds: 80}"
-    changed(signds, "sign_mag_eps: 0.1", f"sign_mag_eps: 0.1\n    {fixed}")
-    said = refused("config", "check", signds)
-    assert "encrypt.signds.sign_mag_eps must be left out with planned steps" in said
-    changed(signds, "    sign_mag_eps: 0.1\n", "")
+def test_config_check_of_planned_steps(signds: Path) -> None:
+    planned = "sign_server_optimizer: {kind: fixed_length, length: 0.5, rounds: 80}"
+    changed(signds, "sign_mag_eps: 0.1", planned)
     assert "FixedLength(length=0.5, " in flower_ldp("config", "check", signds).out
 
 

@@ -237,7 +237,7 @@ def test_a_run_of_refusals_names_the_option(target: str, code: str, app: Path) -
     assert "SuperLink" not in done.err
 
 
-def test_the_options_policy_takes_the_place_of_an_exported_one(
+def test_the_options_policy_is_used(
     app: Path, owner: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (app / "small_app.py").write_text(FEDAVG)
@@ -304,9 +304,7 @@ def test_what_a_client_raises_is_its_reply(app: Path, caplog: pytest.LogCaptureF
     assert "of the client" in caplog.text
 
 
-def test_ctrl_c_ends_with_one_line_and_its_own_code(
-    app: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_with_one_line(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(name: str) -> object:
         raise KeyboardInterrupt
 

@@ -82,9 +82,7 @@ def misspelt(content: dict[str, Any], way: tuple[str, ...]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("content", [HORIZONTAL, VERTICAL], ids=["horizontal", "vertical"])
-def test_a_misspelt_name_is_an_error_wherever_it_stands(
-    content: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_misspelt_name_is_an_error(content: dict[str, Any], tmp_path: Path) -> None:
     load = SECTIONS["privacy" if content is VERTICAL else "encrypt"]
     load(written(tmp_path, content))
     for way in names(content):
@@ -92,9 +90,7 @@ def test_a_misspelt_name_is_an_error_wherever_it_stands(
             load(written(tmp_path, misspelt(content, way)))
 
 
-def test_what_means_something_here_is_mapped(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_used_is_mapped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, logger="flower_ldp"):
         run = from_config(written(tmp_path, HORIZONTAL))
     assert "ssl is not used; Flower has it in flower-superlink --ssl-certfile" in caplog.text

@@ -151,9 +151,7 @@ DEEP = {"one_bit/__init__.py": "", "one_bit/mechanism.py": f"x = {'-' * 200_000}
         (DEEP, "cannot be read"),
     ],
 )
-def test_files_that_are_no_package_of_its_own_are_refused(
-    tmp_path: Path, files: dict[str, str], complaint: str
-) -> None:
+def test_files_of_no_own_package(tmp_path: Path, files: dict[str, str], complaint: str) -> None:
     installed = Installed(tmp_path, files, ENTRY if files is DEEP else "").write()
     with pytest.raises(ConfigError, match=complaint):
         read(installed)

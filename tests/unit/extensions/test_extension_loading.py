@@ -110,9 +110,7 @@ def test_an_entry_point_that_is_not_named_is_not_imported(tmp_path: Path) -> Non
     assert "one_bit_was_run" not in sys.modules
 
 
-def test_what_changes_after_it_was_hashed_is_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_later_changes_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = Installed(tmp_path)
     lazy = "def later() -> object:\n    from . import late\n    return late.VALUE\n"
     own = installed.files["one_bit/mechanism.py"] + lazy
@@ -136,9 +134,7 @@ def test_what_changes_after_it_was_hashed_is_not_run(
     assert "one_bit_was_run" not in sys.modules
 
 
-def test_what_is_imported_already_under_its_name_is_not_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_imported_namesake_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = Installed(tmp_path).write()
     monkeypatch.setitem(sys.modules, "one_bit", sys)
     monkeypatch.setitem(sys.modules, "one_bit.mechanism", sys)

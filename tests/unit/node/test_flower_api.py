@@ -44,22 +44,20 @@ def test_the_installed_flower_is_known() -> None:
     flower_api.check_flower()
 
 
-@pytest.mark.parametrize("version", ["1.39.1", "1.43.0", "2.0.0"])
-def test_an_unknown_version_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
-    with pytest.raises(flower_api.FlowerChanged, match=version):
-        flower_api.check_flower()
-
-
-def test_another_start_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "start_client_internal", lambda node_config: None)
-    with pytest.raises(flower_api.FlowerChanged, match="start_client_internal"):
-        flower_api.check_flower()
-
-
-def test_a_loop_that_waits_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_push_messages", lambda state: state.wait_for_messages())
-    with pytest.raises(flower_api.FlowerChanged, match="replies"):
+@pytest.mark.parametrize(
+    ("owner", "name", "other", "said"),
+    [
+        (importlib.metadata, "version", lambda _: "1.43.0", "flwr 1.43.0"),
+        (worker, "start_client_internal", lambda node_config: None, "start_client_internal"),
+        (worker, "_push_messages", lambda state: state.wait_for_messages(), "replies"),
+        (flower_api, "_EXECUTOR", "flower-other", "does not start flower-other"),
+    ],
+)
+def test_another_flower_is_refused(
+    owner: Any, name: str, other: object, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, other)
+    with pytest.raises(flower_api.FlowerChanged, match=said):
         flower_api.check_flower()
 
 
@@ -81,10 +79,9 @@ def test_the_known_connection_is_taken() -> None:
 
 
 def test_a_connection_of_another_form_is_refused() -> None:
-    with pytest.raises(flower_api.FlowerChanged, match="yields"):
-        flower_api.checked_channel((*known(), print))
-    with pytest.raises(flower_api.FlowerChanged, match="yields"):
-        flower_api.checked_channel(known())
+    for odd in ((*known(), print), known()):
+        with pytest.raises(flower_api.FlowerChanged, match="yields"):
+            flower_api.checked_channel(odd)
     for place in range(1, 8):
         other = known()
         other[place] = lambda something: None
@@ -92,15 +89,7 @@ def test_a_connection_of_another_form_is_refused() -> None:
             flower_api.checked_channel(tuple(other))
 
 
-def test_a_node_that_starts_apps_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flower_api, "_EXECUTOR", "flower-other")
-    with pytest.raises(flower_api.FlowerChanged, match="does not start flower-other"):
-        flower_api.check_flower()
-
-
-def test_the_node_starts_its_own_executor_in_the_place_of_flowers(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_node_starts_its_own_executor(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(worker, "subprocess", worker.subprocess)  # put back at the end
     flower_api.use_own_executor(["/bin/sh", "-c", f'echo "$@" >{tmp_path}/own', "own"])
     started: Any = worker.subprocess

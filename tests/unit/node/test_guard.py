@@ -218,9 +218,7 @@ def test_a_reply_that_is_no_message_leaves_as_a_neutral_report(tmp_path: Path) -
     assert counted(tmp_path) == {"failed": 1}
 
 
-def test_the_log_says_what_to_do_about_an_app_with_a_gate_of_its_own(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_gate_of_the_apps_own_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     link, channel = node(tmp_path)
     reply(channel, app_with_gate(given(link, channel), NO_SITE))  # told of no policy
     assert payload(link.sent[0])  # a neutral one leaves
@@ -244,15 +242,6 @@ def app_with_gate(one: Message, context: Context) -> Message:
     """What the app's process does when its author put LdpMod first."""
     gate = LdpMod(train=SignDSRelease(), authorizer=OwnerAuthorizer())
     return gate(one, context, training(TRAINED))
-
-
-def test_only_the_report_that_the_ledger_holds_leaves(tmp_path: Path) -> None:
-    link, channel = node(tmp_path, PaidReports())
-    received = given(link, channel)
-    honest = app_with_gate(received, context_of(tmp_path))
-    reply(channel, honest)
-    assert payload(link.sent[0]) == payload(honest)
-    assert entries(tmp_path) == 1
 
 
 @pytest.mark.parametrize("kind", ["raw", "other report", "not charged", "error", "extra record"])
@@ -348,9 +337,7 @@ def empty(one: Message) -> Message:
 
 
 @pytest.mark.parametrize("answer", [empty, failed, None], ids=["no message", "error", "nothing"])
-def test_an_app_that_fails_cannot_be_told_from_one_that_answers(
-    answer: Any, tmp_path: Path
-) -> None:
+def test_an_app_that_fails_is_like_one_that_answers(answer: Any, tmp_path: Path) -> None:
     link, channel = node(tmp_path)
     seen = []
     for number, one in enumerate((trained, answer)):
@@ -422,9 +409,7 @@ def test_the_gates_own_records_are_kept_from_the_app(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("after", "hold"), [(0.3, 0.0), (None, 0.3), (None, 0.0)])
-def test_calls_are_told_of_the_moment_and_when_the_answer_was_sent(
-    after: float | None, hold: float, tmp_path: Path
-) -> None:
+def test_calls_are_told_of_the_moment(after: float | None, hold: float, tmp_path: Path) -> None:
     """Under a fixed moment from when the message came; under a hold from when a reply is there."""
     calls = AppCalls()
     told: list[tuple[float, threading.Event]] = []

@@ -160,9 +160,7 @@ def is_trained(sent: Message) -> bool:
     return bool(np.array_equal(model(sent)["w"], TRAINED["w"]))
 
 
-def test_a_listed_apps_rounds_leave_and_the_owners_ledger_holds_the_plan(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_listed_apps_rounds_leave(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     node = ward(tmp_path)
     for number in (1, 2):
         assert is_trained(node.ask(asked(number), gated()))
@@ -261,9 +259,7 @@ def test_what_is_sealed_in_no_form_of_a_count_stays(tmp_path: Path, report: byte
     assert node.failures() == 1
 
 
-def test_what_the_app_replies_is_not_what_leaves(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_the_app_replies_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     node = ward(tmp_path)
 
     def exchanging(one: Message, context: Context) -> Message:
@@ -295,7 +291,7 @@ def test_a_round_that_is_asked_for_again_has_the_model_that_left(tmp_path: Path)
     [{"noise": 0.1}, {"rounds": 3}, {"epsilon": 9.0}, {"delta": 0.2}, {"epsilon": 4.0}],
 )
 @pytest.mark.parametrize("plan", [PLAN, "none"], ids=["own plan", "any plan"])
-def test_numbers_of_the_servers_get_no_more_than_the_policy_allows(
+def test_the_servers_numbers_are_judged(
     tmp_path: Path, numbers: dict[str, float], plan: str
 ) -> None:
     node = ward(tmp_path, plan=plan)

@@ -65,9 +65,7 @@ def test_a_run_that_says_that_it_is_another_takes_no_place_of_that(tmp_path: Pat
     assert f"sha256:{state.get_run(4).fab_hash}" == digest_of(OTHER)
 
 
-def test_the_gate_opens_no_bundle_that_is_not_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_unlisted_bundle_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flower_ldp.node.received_apps.read_bundle", lambda _: pytest.fail("read"))
     far, channel = site(tmp_path, app=OTHER)
     assert refusal(far, channel, embedding()) == "ldp:refused:app"

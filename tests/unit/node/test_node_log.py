@@ -53,9 +53,7 @@ def test_an_error_quotes_no_line_of_its_own(written: io.StringIO) -> None:
     assert "\r" not in written.getvalue()
 
 
-def test_what_flower_writes_is_bounded_and_comes_back(
-    written: io.StringIO, clock: list[float]
-) -> None:
+def test_what_flower_writes_is_bounded(written: io.StringIO, clock: list[float]) -> None:
     text = "x" * 136  # 200 with what is around it
     for now, most in ((0.0, 200), (1800.0, 300)):
         clock[0] = now
@@ -64,9 +62,7 @@ def test_what_flower_writes_is_bounded_and_comes_back(
         assert written.getvalue().count(text) == most
 
 
-def test_this_packages_own_records_are_never_dropped(
-    written: io.StringIO, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_own_records_are_kept(written: io.StringIO, caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(500):
         logging.getLogger("flower_ldp").warning("%s", "x" * 1000)
     assert len(caplog.records) == 500

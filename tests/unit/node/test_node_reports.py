@@ -179,9 +179,7 @@ def test_a_report_of_a_wrong_form_stays(kind: Kind, site: Context, tmp_path: Pat
 
 
 @EVERY_KIND
-def test_what_was_not_sealed_stays_and_is_charged(
-    kind: Kind, site: Context, tmp_path: Path
-) -> None:
+def test_what_was_not_sealed_stays(kind: Kind, site: Context, tmp_path: Path) -> None:
     zeros, node = b"\x01" + bytes(kind.length - 1), named_gate("reports")
 
     def not_charging(one: Message, _: Context) -> Message:
@@ -204,9 +202,7 @@ def test_what_was_not_sealed_stays_and_is_charged(
 
 
 @EVERY_KIND
-def test_an_app_that_is_killed_after_its_charge_is_answered_for(
-    kind: Kind, site: Context, tmp_path: Path
-) -> None:
+def test_an_app_killed_after_its_charge(kind: Kind, site: Context, tmp_path: Path) -> None:
     def killed(one: Message, context: Context) -> Message:
         charged(kind, one, context).close()
         raise ReleaseError("the app gave no readable reply")
@@ -218,9 +214,7 @@ def test_an_app_that_is_killed_after_its_charge_is_answered_for(
 
 
 @EVERY_KIND
-def test_an_apps_own_gate_makes_no_report_where_the_site_privatizes(
-    kind: Kind, site: Context, tmp_path: Path
-) -> None:
+def test_an_apps_own_gate_makes_no_report(kind: Kind, site: Context, tmp_path: Path) -> None:
     """Its report is no raw reply, so it counts as none; and it is told of no policy."""
     node = named_gate("privatize")
     answer = node(asked(kind), site, lambda one, _: gated_app(kind)(one, NO_SITE))
@@ -248,9 +242,7 @@ def test_messages_of_split_learning_never_reach_the_app(
     assert accounts(tmp_path) == (0, 0)
 
 
-def test_a_site_whose_files_are_gone_refuses_until_they_are_back(
-    site: Context, tmp_path: Path
-) -> None:
+def test_a_site_without_its_files_refuses(site: Context, tmp_path: Path) -> None:
     kind, node = KINDS["signds"], named_gate("privatize")
     for name in ("ledger.sqlite", "policy.yaml"):
         (tmp_path / name).rename(tmp_path / "away")
@@ -262,9 +254,7 @@ def test_a_site_whose_files_are_gone_refuses_until_they_are_back(
 
 
 @pytest.mark.parametrize("fields", [{}, {"mechanism": 3}, {"mechanism": ["signds"]}])
-def test_a_proposal_that_names_no_known_mechanism_is_refused(
-    fields: dict[str, int | list[str]], site: Context
-) -> None:
+def test_unknown_mechanisms_are_refused(fields: dict[str, int | list[str]], site: Context) -> None:
     one = message(RecordDict({PROPOSAL_KEY: ConfigRecord({**fields})}))  # type: ignore[dict-item]
     answer = named_gate("reports")(one, site, lambda *_: one)
     assert answer.error.reason == "ldp:refused:proposal"

@@ -219,9 +219,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("forgetful")
 @pytest.mark.parametrize("first", [OTHER, APP], ids=["other first", "listed first"])
-def test_a_run_that_changes_its_app_once_it_is_out_of_mind_is_of_no_listed_app(
-    tmp_path: Path, first: bytes
-) -> None:
+def test_a_forgotten_run_that_changes_its_app_is_refused(tmp_path: Path, first: bytes) -> None:
     """Flower keeps the bundle of a run that it was given first, and never asks again."""
     far, channel = site(tmp_path, app=first)
     channel.get_run(3)
@@ -350,7 +348,7 @@ def test_under_privatize_no_party_is_asked(tmp_path: Path) -> None:
         (Error(code=3, reason="ldp:refused:rehearsal: data"), ""),
     ],
 )
-def test_what_is_no_answer_of_a_party_leaves_as_noise(
+def test_other_answers_leave_as_noise(
     tmp_path: Path, content: RecordDict | Error, code: str
 ) -> None:
     far, channel = site(tmp_path)

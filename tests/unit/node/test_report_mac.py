@@ -48,9 +48,7 @@ def sealing(report: Callable[[bytes, ReleaseRequest], bytes], site: Context) -> 
     return str(privatize(one, site, not_called).error.reason)
 
 
-def test_a_report_is_given_again_and_the_ledger_holds_it_marked(
-    site: Context, tmp_path: Path
-) -> None:
+def test_a_report_is_given_again_and_is_marked(site: Context, tmp_path: Path) -> None:
     one = ask()
     assert payload(privatize(one, site, app)) == payload(privatize(one, site, not_called))
     key = mark_key(tmp_path / "ledger.sqlite")
@@ -82,9 +80,7 @@ def test_even_with_the_key_only_the_form_of_a_report_leaves(site: Context, tmp_p
 
 
 @given(st.binary(max_size=40), st.integers(0, 7), st.integers(0, 500), st.integers(1, 255))
-def test_a_mark_holds_for_its_report_request_and_key_alone(
-    report: bytes, place: int, where: int, change: int
-) -> None:
+def test_a_mark_holds_for_its_own_alone(report: bytes, place: int, where: int, change: int) -> None:
     key = bytes(range(32))
     sealed = marked(key, ONE, report)
     assert unmarked(key, ONE, sealed) == report

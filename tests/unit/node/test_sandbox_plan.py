@@ -100,9 +100,7 @@ def view(*data: Path, **hidden: Path) -> View:
     return view_of(Settings(data=[str(path) for path in data]), hidden)
 
 
-def test_the_view_holds_programs_and_named_data_and_nothing_that_is_hidden(
-    tmp_path: Path, policy: Path
-) -> None:
+def test_the_view_holds_programs_and_named_data(tmp_path: Path, policy: Path) -> None:
     (tmp_path / "data").mkdir()
     data = (tmp_path / "data", made(tmp_path / "site" / "table.csv"))
     found = view(*data, policy=policy)
@@ -125,9 +123,7 @@ def test_what_is_hidden_may_be_shown_by_no_name(shown: str, policy: Path, tmp_pa
 
 
 @pytest.mark.parametrize("deep", [True, False])
-def test_what_is_hidden_is_known_by_its_other_names(
-    deep: bool, policy: Path, tmp_path: Path
-) -> None:
+def test_hidden_files_have_other_names(deep: bool, policy: Path, tmp_path: Path) -> None:
     copy = made(tmp_path / "data" / "deep" / "table.csv").with_name("a copy")
     hidden = {"policy": policy, "key": tmp_path / "nowhere"}
     assert view(tmp_path / "data", **hidden)

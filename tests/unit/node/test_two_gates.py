@@ -70,9 +70,7 @@ def app_aside(one: Message, given: Context) -> Message:
     return app(one, given)
 
 
-def test_the_readmes_app_gets_more_than_noise_through_a_node_that_privatizes(
-    site: Context, tmp_path: Path
-) -> None:
+def test_the_readmes_app_gets_more_than_noise_through(site: Context, tmp_path: Path) -> None:
     assert REPORT_KEY in named_gate("privatize")(asked(), site, app).content
     assert counted(tmp_path) == {"failed": 1}  # without the node's word: charged, and neutral
     again = asked()
@@ -82,9 +80,7 @@ def test_the_readmes_app_gets_more_than_noise_through_a_node_that_privatizes(
 
 
 @pytest.mark.parametrize("where", ["records", "run", "node", "state", "variables"])
-def test_no_server_and_no_shell_can_make_a_gate_step_aside(
-    where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_else_makes_a_gate_step_aside(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one, given = asked(), context()
     if where == "records":
         one = asked(**{name: ConfigRecord({**SIGN}) for name in ("config", "ldp.gate", "gate")})

@@ -135,9 +135,7 @@ def test_a_policy_cannot_be_changed(policy: Policy) -> None:
 # The ledger's path.
 
 
-def test_a_ledger_is_found_from_the_folder_of_the_policy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_ledger_is_found_from_the_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "owner.yaml"
     path.write_text(TEXT, encoding="utf-8")
     for folder, name in ((tmp_path.parent, f"{tmp_path.name}/owner.yaml"), (tmp_path, path.name)):
@@ -281,9 +279,7 @@ def test_anything_over_a_limit_is_refused(policy: Policy, events: Events, why: s
 
 @pytest.mark.parametrize("events", [case for case, why in OVER[:12] if "Signds" not in why])
 @pytest.mark.parametrize("message_type", ["train", "query"])
-def test_a_refusal_ends_with_the_line_that_would_allow_it(
-    policy: Policy, events: Events, message_type: str
-) -> None:
+def test_a_refusal_says_what_allows_it(policy: Policy, events: Events, message_type: str) -> None:
     line = refused(policy, message_type, *events).partition("To allow it: ")[2]
     start, _, end = TEXT.partition("messages:")
     parse_policy(f"{start}{line}\n{end[end.index('budgets:') :]}").check(message_type, events)
@@ -437,9 +433,7 @@ def found(node: dict[str, Any], environment: dict[str, str] | None = None) -> st
     return None if policy is None else policy.data_id
 
 
-def test_the_operator_names_the_policy(
-    files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_operators_policy(files: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = files
     assert found({NODE_CONFIG_KEY: first, "partition-id": 0}, {"HOME": "/"}) == "ward-7"
     assert found({"partition-id": 0}, {ENVIRONMENT_VARIABLE: second}) == "ward-8"
@@ -457,9 +451,7 @@ def test_two_different_files_are_refused(files: tuple[str, str]) -> None:
         find_policy({NODE_CONFIG_KEY: first}, {ENVIRONMENT_VARIABLE: second})
 
 
-def test_the_same_file_named_twice_is_one(
-    files: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_file_named_twice(files: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(files[0]).parent)
     policy = find_policy({NODE_CONFIG_KEY: files[0]}, {ENVIRONMENT_VARIABLE: "first.yaml"})
     assert policy is not None

@@ -74,9 +74,7 @@ def run(exchange: Spoiled) -> None:
 
 @pytest.mark.parametrize("other", [None, "ldp:refused:budget"])
 @pytest.mark.parametrize("kind", [ALIGN, FORWARD, EVALUATE, BACKWARD])
-def test_a_party_without_the_gate_is_named_and_ends_the_run(
-    kind: str, other: str | None, tmp_path: Path
-) -> None:
+def test_a_party_without_the_gate_is_named(kind: str, other: str | None, tmp_path: Path) -> None:
     """Also where another party answers before it, or refuses."""
     first = {} if other is None else {1: error_reply(other, 1)}
     exchange = Spoiled(tmp_path, kind, {**first, 2: raw(2)})

@@ -148,9 +148,7 @@ def test_a_step_that_fails_is_acknowledged_and_taken(world: World) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_step_of_a_name_that_was_there_before_is_another_question(
-    fails: bool, world: World
-) -> None:
+def test_a_step_of_an_earlier_name_is_another_question(fails: bool, world: World) -> None:
     """Otherwise the same report, given again, says that nothing in between moved the bottom."""
     with broken("learn") if fails else nullcontext():
         world.backward("s-1")
@@ -201,9 +199,7 @@ def test_a_way_back_that_fails_is_gone_all_the_same(world: World) -> None:
     assert payload(world.forward())
 
 
-def test_a_training_on_labels_that_fails_does_not_show(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_training_does_not_show(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def half(module: Any, *_: object) -> None:
         for parameter in module.parameters():
             parameter.data.add_(1.0)
@@ -238,9 +234,7 @@ def test_in_a_simulation_a_failing_party_is_loud(world: World) -> None:
 
 
 @pytest.mark.parametrize("way", ["raises", "drops", "widens"])
-def test_a_record_that_fails_changes_nothing_for_the_others(
-    way: str, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_that_fails_alone(way: str, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where the bottom drops it in silence, or answers for its block in another shape."""
     bad, embed, party = 7, TorchParty.embed, world.party()
     rows = OWN.rows("train", 0)
@@ -263,9 +257,7 @@ def test_a_record_that_fails_changes_nothing_for_the_others(
     assert world.owner.permit.failures >= 1
 
 
-def test_a_late_step_is_acknowledged_at_the_moment_and_is_not_made_afterwards(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_late_step_is_not_made_afterwards(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     features, ended = TorchParty._table, threading.Event()
     before = weights_digest(world.party().bottom.state_dict())
 
@@ -303,9 +295,7 @@ NAN[0, 0] = np.nan
     ],
     ids=["type", "rows", "nan", "step", "none"],
 )
-def test_what_the_server_sent_is_refused_by_public_facts(
-    name: str, content: Any, world: World
-) -> None:
+def test_what_the_server_sent_is_judged(name: str, content: Any, world: World) -> None:
     asked = backward("", "s-1")
     del asked[name]
     if content is not None:
@@ -315,9 +305,7 @@ def test_what_the_server_sent_is_refused_by_public_facts(
     assert world.owner.acknowledged == []
 
 
-def test_nothing_is_answered_without_a_policy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_policy_all_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
     side, context = Side("left", tmp_path, CONDITIONAL), Context(1, 1, {}, RecordDict(), {})
     exchange = LocalExchange({1: (split_client_app(side), context)})
