@@ -7,6 +7,7 @@ from flwr.app import MessageType
 
 from flower_ldp.clients.authorizer import OwnerAuthorizer
 from flower_ldp.clients.dpsgd import AccuracyRelease, DPSGDRelease
+from flower_ldp.clients.histograms import private_histograms
 from flower_ldp.clients.labels import PrivateDataset, PrivateLabels, private_dataset, private_labels
 from flower_ldp.clients.ldp_mod import LdpMod
 from flower_ldp.clients.legacy import legacy_client_mod
@@ -58,6 +59,7 @@ __all__ = [
     "UpdateRelease",
     "legacy_client_mod",
     "private_dataset",
+    "private_histograms",
     "private_labels",
     "private_means",
     "private_quantiles",

@@ -11,7 +11,7 @@ The owner's policy allows it by the names ``example_mean`` and ``example_counts`
 
 import io
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -86,7 +86,7 @@ def private_means(
 
     event = PrivacyEvent("example_mean", float(epsilon), unit=Unit.EXAMPLE)
     terms = {"examples": examples, "lower": low.tolist(), "upper": high.tolist()}
-    report = _once(context, policy, event, name, terms, draw)
+    report = once(context, policy, event, name, terms, draw)
     return np.array([law.estimate(one[None])[0] for law, one in zip(laws, report, strict=True)])
 
 
@@ -127,20 +127,24 @@ def private_quantiles(
     event = PrivacyEvent("example_counts", float(epsilon), unit=Unit.EXAMPLE)
     examples = _examples(policy, "example_counts", groups)
     terms = {"examples": examples, "edges": [list(law.edges) for law in laws]}
-    report = _once(context, policy, event, name, terms, draw)
+    report = once(context, policy, event, name, terms, draw)
     counts = np.split(report, np.cumsum([len(law.edges) - 1 for law in laws])[:-1])
     each = list(zip(laws, counts, strict=True))
     return np.array([[law.quantile(one, share) for law, one in each] for share in shares])
 
 
-def _once(
+def once(
     context: Context,
     policy: Policy,
     event: PrivacyEvent,
     name: str,
-    terms: dict[str, object],
+    terms: Mapping[str, object],
     draw: Callable[[RandomSource], NDArray[np.int64]],
 ) -> NDArray[np.int64]:
+    """Return the numbers of ``draw``, charged and stored under a name, or the stored ones.
+
+    ``terms`` are public. An error of ``draw`` is a failure of the whole.
+    """
     charging.check_name(name)
     kind, example, run = charging.NAMED_TYPE, policy.example, context.run_id
     price = {"mechanism": event.mechanism, "epsilon": event.epsilon, "example": example}

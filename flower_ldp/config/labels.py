@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, model_validator
 
 from flower_ldp.config.mindspore import VerticalFile
+from flower_ldp.labels.priors import CentralHistograms
 from flower_ldp.labels.stages import LabelStages
 from flower_ldp.mechanisms.embeddings import MAX_BITS, CodebookEmbedding, UnaryEncoding
 from flower_ldp.mechanisms.labels import LABEL_METHODS, label_mechanisms, reports_are_labels
@@ -48,6 +49,21 @@ def _method(value: object) -> object:
     return value
 
 
+class HistogramConfig(Section):
+    """Noisy histograms of true labels; epsilon per label, of all histograms together.
+
+    Parameters
+    ----------
+    eps : float
+        Per label.
+    groups : int
+        Groups of examples, by their features.
+    """
+
+    eps: Annotated[float, declared(CentralHistograms, "epsilon")]
+    groups: Annotated[int, interval("[1, 1000000]", int)]
+
+
 class LabelDPConfig(Section):
     """The ``label_dp`` section.
 
@@ -59,15 +75,18 @@ class LabelDPConfig(Section):
         Number of labels.
     response : str
         A name of :data:`~flower_ldp.mechanisms.labels.LABEL_METHODS`. ``rr_with_prior`` needs a
-        public prior from the app; ``lp_2st`` and ``lp_2st_subset`` use the model of their first
-        stage.
+        prior from the app, public or of ``histogram``; ``lp_2st``, ``lp_mst`` and those with
+        ``_subset`` use the models of their earlier stages.
     loss : {"plain", "forward", "soft"}
         The loss on randomized labels. Reports that are sets have no ``plain``.
     local_prior : mapping, optional
         Of the soft targets; required for ``soft`` with one stage and no prior, and otherwise used
         in the first of two stages only.
-    stage_shares : list of two int
-        For two stages: of every so many successive examples, how many are in each.
+    stage_shares : list of int
+        For several stages: of every so many successive examples, how many are in each.
+    histogram : mapping, optional
+        Of ``rr_with_prior``: noisy histograms of true labels for its prior, at an epsilon beside
+        ``eps``.
     """
 
     eps: Annotated[float, interval("(0, 100]")]
@@ -76,6 +95,7 @@ class LabelDPConfig(Section):
     loss: Literal["plain", "forward", "soft"] = "forward"
     local_prior: LocalPriorConfig | None = None
     stage_shares: list[Annotated[int, interval("[1, 1000]", int)]] | None = None
+    histogram: HistogramConfig | None = None
 
     @model_validator(mode="after")
     def _fields_fit_together(self) -> LabelDPConfig:
@@ -91,7 +111,9 @@ class LabelDPConfig(Section):
             text = f"must be given for response {several}, and only there"
             raise misfit(text, "stage_shares")
         if self.stage_shares is not None and len(self.stage_shares) != len(mechanisms):
-            raise misfit("must be two numbers, one for each stage", "stage_shares")
+            raise misfit("must have one number for each stage, at least two", "stage_shares")
+        if self.histogram is not None and self.response != "rr_with_prior":
+            raise misfit("must be left out: only rr_with_prior has a prior of its own", "histogram")
         first, alone = mechanisms[0], len(mechanisms) == 1
         soft = self.loss == "soft" and not first.needs_prior
         if soft and alone and self.local_prior is None:
@@ -102,7 +124,15 @@ class LabelDPConfig(Section):
 
     def mechanisms(self) -> tuple[LabelMechanism, ...]:
         """Return the randomizer of each stage."""
-        return label_mechanisms(self.response, self.eps, self.categories)
+        shares = self.stage_shares or (1, 1)
+        return label_mechanisms(self.response, self.eps, self.categories, max(2, len(shares)))
+
+    def histograms(self) -> CentralHistograms | None:
+        """Return the mechanism for :func:`~flower_ldp.clients.private_histograms`, or None."""
+        chosen = self.histogram
+        if chosen is None:
+            return None
+        return CentralHistograms(float(chosen.eps), chosen.groups, self.categories)
 
     def stages(self) -> LabelStages:
         """Return the mechanism for :func:`~flower_ldp.clients.private_labels`."""

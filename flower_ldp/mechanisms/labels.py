@@ -324,13 +324,25 @@ LABEL_METHODS: Mapping[str, tuple[Callable[..., LabelMechanism], ...]] = Mapping
         "subset_selection": (SubsetSelection,),
         "lp_2st": (KaryResponse, RRWithPrior),
         "lp_2st_subset": (SubsetSelection, RRWithPrior),
+        "lp_mst": (KaryResponse, RRWithPrior),
+        "lp_mst_subset": (SubsetSelection, RRWithPrior),
     }
 )
+#: Methods of any number of stages, at least two: the last one's mechanism is repeated.
+MULTI_STAGE = ("lp_mst", "lp_mst_subset")
 
 
-def label_mechanisms(method: str, epsilon: float, categories: int) -> tuple[LabelMechanism, ...]:
-    """Return the mechanism of each stage; KeyError for an unknown method."""
-    return tuple(build(epsilon, categories, unit=Unit.LABEL) for build in LABEL_METHODS[method])
+def label_mechanisms(
+    method: str, epsilon: float, categories: int, stages: int = 2
+) -> tuple[LabelMechanism, ...]:
+    """Return the mechanism of each stage; KeyError for an unknown method.
+
+    ``stages`` is their number where the method has any number.
+    """
+    made = LABEL_METHODS[method]
+    if method in MULTI_STAGE:
+        made = (*made[:-1], *[made[-1]] * (stages - 1))
+    return tuple(build(epsilon, categories, unit=Unit.LABEL) for build in made)
 
 
 def reports_are_labels(mechanism: LabelMechanism) -> bool:

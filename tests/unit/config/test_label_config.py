@@ -38,6 +38,9 @@ def test_defaults() -> None:
         ("rr_with_prior", LabelStages((PRIOR,), (1,))),
         ("subset_selection", LabelStages((SETS,), (1,))),
         ("lp_2st_subset, stage_shares: [3, 2]", LabelStages((SETS, PRIOR), (3, 2))),
+        ("lp_mst, stage_shares: [1, 1]", LabelStages((KARY, PRIOR), (1, 1))),
+        ("lp_mst, stage_shares: [3, 2, 1]", LabelStages((KARY, PRIOR, PRIOR), (3, 2, 1))),
+        ("lp_mst_subset, stage_shares: [1, 1, 1]", LabelStages((SETS, PRIOR, PRIOR), (1, 1, 1))),
     ],
 )
 def test_other_responses(response: str, stages: LabelStages) -> None:
@@ -59,7 +62,13 @@ TWO = "eps: 1, categories: 2"
         (f"{TWO}, epsilon: 3", "epsilon", "not a known field"),
         (f"{TWO}, stage_shares: [1, 1]", "stage_shares", "only there"),
         (f"{TWO}, response: lp_2st", "stage_shares", "must be given"),
-        (f"{TWO}, response: lp_2st, stage_shares: [1, 1, 1]", "stage_shares", "two numbers"),
+        (f"{TWO}, response: lp_mst, stage_shares: [1]", "stage_shares", "at least two"),
+        (f"{TWO}, histogram: {{eps: 0.1, groups: 2}}", "histogram", "left out"),
+        (
+            f"{TWO}, response: lp_2st, stage_shares: [1, 1, 1]",
+            "stage_shares",
+            "one number for each stage",
+        ),
         ("eps: 1, categories: 63, response: subset_selection", "categories", r"in \[2, 62\]"),
         (
             "eps: 1, categories: 63, response: lp_2st_subset, stage_shares: [1, 1]",
