@@ -10,7 +10,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from flower_ldp import inner_gate
 from flower_ldp.clients.authorizer import OwnerAuthorizer
 from flower_ldp.clients.diagnostics import log_refusal
-from flower_ldp.clients.ldp_mod import LdpMod
+from flower_ldp.clients.ldp_mod import LdpMod, kept_node_config
 from flower_ldp.clients.release import constant
 from flower_ldp.errors import RefusalError
 
@@ -52,7 +52,8 @@ class UnprotectedMod:
             log_refusal(message.metadata.run_id, refusal)
             return constant(refusal.code, message)
         _warn_once(kind)
-        return call_next(message, context)
+        with kept_node_config(context) as own:
+            return call_next(message, own)
 
 
 @cache

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message
+from flwr.app import ConfigRecord, Context, Message
 
 from flower_ldp import inner_gate
 from flower_ldp.accounting.ledger import Ledger
@@ -66,6 +66,21 @@ def test_without_a_policy_nothing_leaves(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
     found = ask(UnprotectedMod(("train",)), context(), not_called)
     assert found.error.reason == "ldp:refused:policy"
+
+
+def test_the_app_cannot_change_what_the_node_is_configured_with(tmp_path: Path) -> None:
+    node = site(tmp_path, "[train]")
+    before = dict(node.node_config)
+
+    def changing(sent: Message, own: Context) -> Message:
+        own.node_config["ldp-policy"] = "/elsewhere"
+        own.run_config["seed"] = 1
+        own.state["kept"] = ConfigRecord({"round": 1})
+        return app(sent, own)
+
+    assert not ask(UnprotectedMod(("train",)), node, changing).has_error()
+    assert (dict(node.node_config), dict(node.run_config)) == (before, {})
+    assert node.state["kept"]["round"] == 1  # type: ignore[index]
 
 
 def test_all_other_messages_are_the_gates(tmp_path: Path) -> None:
