@@ -162,8 +162,7 @@ def test_a_listed_partys_embeddings_leave(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [ALIGN, PREPARE, FORWARD, EVALUATE, BACKWARD, REWIND])
 def test_one_byte_of_the_bundle_makes_it_another_app(tmp_path: Path, kind: str) -> None:
-    far, channel = site(tmp_path, app=OTHER)
-    assert refusal(far, channel, embedding(kind)) == REFUSED
+    assert refusal(*site(tmp_path, app=OTHER), embedding(kind)) == REFUSED
     assert entries(tmp_path) == 0
 
 
@@ -286,13 +285,11 @@ def test_an_environment_that_is_pinned_has_to_be_this_one(tmp_path: Path) -> Non
     right = f"{LISTED}    environment: {this_environment().digest}\n"
     far, channel = site(tmp_path, right)
     given(far, channel, embedding())
-    far, channel = site(tmp_path, right.replace(right[-8:], "0000000\n"))
-    assert refusal(far, channel, embedding()) == REFUSED
+    assert refusal(*site(tmp_path, right.replace(right[-8:], "0000000\n")), embedding()) == REFUSED
 
 
 def test_other_apps_run_as_before_unless_the_owner_refuses_them(tmp_path: Path) -> None:
-    far, channel = site(tmp_path, gate="privatize", app=OTHER)
-    answer = answered(far, channel, ask(), trained(ask()).content)
+    answer = answered(*site(tmp_path, gate="privatize", app=OTHER), ask(), trained(ask()).content)
     assert len(payload(answer)) == LENGTH
     alone: Any = {"gate": "privatize", "extra": "unlisted_apps: refuse"}
     assert refusal(*site(tmp_path, **alone, app=OTHER), ask()) == REFUSED
@@ -323,8 +320,7 @@ def test_a_declared_post_processing_rests_on_the_app(tmp_path: Path) -> None:
     ],
 )
 def test_a_claim_is_listed_by_name(tmp_path: Path, releases: str, kind: str) -> None:
-    far, channel = site(tmp_path, f"\n    releases: {releases}\n")
-    assert refusal(far, channel, embedding(kind)) == REFUSED
+    assert refusal(*site(tmp_path, f"\n    releases: {releases}\n"), embedding(kind)) == REFUSED
 
 
 def test_conditional_claims_take_gradients_where_they_are_listed(tmp_path: Path) -> None:
@@ -351,8 +347,7 @@ def test_under_privatize_no_party_is_asked(tmp_path: Path) -> None:
 def test_other_answers_leave_as_noise(
     tmp_path: Path, content: RecordDict | Error, code: str
 ) -> None:
-    far, channel = site(tmp_path)
-    sent = answered(far, channel, embedding(), content)
+    sent = answered(*site(tmp_path), embedding(), content)
     if code:
         assert (sent.error.code, sent.error.reason) == (1000, code)
     else:
@@ -371,8 +366,7 @@ def test_other_answers_leave_as_noise(
 def test_no_more_is_said_than_the_form_of_an_answer_has(
     tmp_path: Path, kind: str, said: bytes, expected: bytes | None
 ) -> None:
-    far, channel = site(tmp_path)
-    sent = answered(far, channel, message(RecordDict(), kind=kind), reported(said))
+    sent = answered(*site(tmp_path), message(RecordDict(), kind=kind), reported(said))
     if expected is None:
         assert sent.error.reason == "ldp:failed"
     else:
