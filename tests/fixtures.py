@@ -9,31 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from flwr.app import (
-    Array,
-    ArrayRecord,
-    ConfigRecord,
-    Context,
-    Error,
-    Message,
-    Metadata,
-    RecordDict,
-)
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, Metadata, RecordDict
 from numpy.typing import NDArray
 
-from flower_ldp.accounting import Charge, Ledger
+from flower_ldp.accounting import Charge, Ledger, Limit
 from flower_ldp.config import LabelDPConfig, SplitConfig, TrainConfig
 from flower_ldp.config.encrypt import FORMAT
 from flower_ldp.config.labels import LABEL_FORMAT, SPLIT_FORMAT
 from flower_ldp.mechanisms import Codeword, Gaussian, SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.policy import Policy, files
-from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY, UpdateProposal
 
 ROOT = Path(__file__).parents[1]
 CONFIGS = ROOT / "configs"
 Arrays = Mapping[str, NDArray[Any]]
+LIFE = Limit(Unit.CLIENT, "life", 1.0)
 
 
 def record(arrays: Arrays) -> ArrayRecord:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.errors import BudgetExhausted
 from flower_ldp.privacy import PrivacyEvent, Unit
-from tests.unit.accounting.test_ledger import Clock
+from tests.fixtures import Clock
 
 ORDER = [Unit.CLIENT, Unit.EXAMPLE, Unit.LABEL]
 #: All of the data, and parts of two layouts.

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
-from flower_ldp.accounting.ledger import REFUSED_REPEAT, Charge, Ledger, Limit, Receipt
+from flower_ldp.accounting.ledger import REFUSED_REPEAT, Ledger, Limit, Receipt
 from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError
 from flower_ldp.privacy import PrivacyEvent, Unit
-
-LIFE = Limit(Unit.CLIENT, "life", 1.0)
-SECOND = 10**9
-
-
-def charge(message: object = 0, epsilon: float = 0.1, **fields: object) -> Charge:
-    given = {
-        "data_id": "ward-7",
-        "run_id": 2**64 - 1,
-        "message_id": str(message),
-        "message_type": "train",
-        "fingerprint": b"request",
-        "events": (PrivacyEvent("signds", epsilon),),
-        **fields,
-    }
-    return Charge(**given)  # type: ignore[arg-type]
+from tests.fixtures import LIFE, charge
 
 
 def everywhere(amount: Amount) -> dict[Unit, Amount]:
@@ -36,34 +20,11 @@ def everywhere(amount: Amount) -> dict[Unit, Amount]:
     return dict.fromkeys(Unit, amount)
 
 
-class Clock:
-    """A clock that tests set."""
-
-    def __init__(self) -> None:
-        self.seconds = 1_700_000_000.0
-
-    def __call__(self) -> int:
-        return int(self.seconds * SECOND)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def ledger(tmp_path: Path, clock: Clock) -> Iterator[Ledger]:
-    with Ledger.open(tmp_path / "ledger.sqlite", create=True, clock=clock) as opened:
-        yield opened
-        opened.verify()
-
-
-def test_charge_seal_and_read_back(ledger: Ledger, tmp_path: Path) -> None:
+def test_charge_seal_and_read_back(ledger: Ledger, path: Path) -> None:
     asked = charge("first", parameters='{"h": 3}')
     receipt = ledger.charge(asked, [LIFE])
-    assert receipt.report is None
     ledger.seal(receipt, b"\0report")
-    with Ledger.open(tmp_path / "ledger.sqlite") as other:
+    with Ledger.open(path) as other:
         assert other.charge(asked, [LIFE]) == replace(receipt, report=b"\0report")
         (entry,) = other.entries()
         assert (entry.run_id, entry.sealed, entry.parameters) == (2**64 - 1, True, '{"h": 3}')
@@ -73,31 +34,17 @@ def test_charge_seal_and_read_back(ledger: Ledger, tmp_path: Path) -> None:
         assert other.data_ids() == ["ward-7"]
         found = other.verify()
         assert (found.entries, found.sealed, found.totals) == (1, 1, 2)
-        assert list(other.export()) == [
-            {
-                "entry": 1,
-                "at": "2023-11-14T22:13:20+00:00",
-                "data_id": "ward-7",
-                "run_id": str(2**64 - 1),
-                "message_id": "first",
-                "message_type": "train",
-                "fingerprint": b"request".hex(),
-                "parameters": '{"h": 3}',
-                "sealed": True,
-                "releases": 1,
-                "mechanism": "signds",
-                "unit": "client",
-                "epsilon": "0.1",
-                "delta": "0",
-                "count": 1,
-                "waived": "",
-            }
-        ]
+        (row,) = other.export()
+    request = ("ward-7", str(2**64 - 1), "first", "train", b"request".hex(), '{"h": 3}')
+    release = (True, 1, "signds", "client", "0.1", "0", 1, "")
+    assert tuple(row.values()) == (1, "2023-11-14T22:13:20+00:00", *request, *release)
+    names = "entry at data_id run_id message_id message_type fingerprint parameters"
+    assert [*row] == f"{names} sealed releases mechanism unit epsilon delta count waived".split()
 
 
-def test_empty_report_is_a_report(ledger: Ledger) -> None:
-    ledger.seal(ledger.charge(charge(), [LIFE]), b"")
-    assert ledger.charge(charge(), [LIFE]).report == b""
+def test_a_report_is_given_again_though_it_is_empty_and_the_budget_gone(ledger: Ledger) -> None:
+    ledger.seal(ledger.charge(charge(epsilon=1.0), [LIFE]), b"")
+    assert ledger.charge(charge(epsilon=1.0), [LIFE]).report == b""
 
 
 def test_message_that_was_never_sealed_is_refused(ledger: Ledger) -> None:
@@ -108,28 +55,18 @@ def test_message_that_was_never_sealed_is_refused(ledger: Ledger) -> None:
     assert ledger.totals("ward-7") == everywhere(Amount(10**11))
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"fingerprint": b"another"},
-        {"message_type": "evaluate"},
-        {"parameters": '{"h": 4}'},
-        {"epsilon": 0.2},
-        {"events": (PrivacyEvent("signds", 0.1, unit=Unit.LABEL),)},
-    ],
-)
-def test_same_message_for_another_request_is_refused(
-    ledger: Ledger, other: dict[str, object]
-) -> None:
+def test_same_message_for_another_request_is_refused(ledger: Ledger) -> None:
     ledger.seal(ledger.charge(charge(), [LIFE]), b"report")
-    with pytest.raises(RefusalError, match="another request") as refusal:
-        ledger.charge(charge(**other), [LIFE])  # type: ignore[arg-type]
-    assert refusal.value.code == REFUSED_REPEAT
-
-
-def test_stored_report_is_given_again_when_the_budget_is_gone(ledger: Ledger) -> None:
-    ledger.seal(ledger.charge(charge(epsilon=1.0), [LIFE]), b"report")
-    assert ledger.charge(charge(epsilon=1.0), [LIFE]).report == b"report"
+    for other in (
+        charge(fingerprint=b"another"),
+        charge(message_type="evaluate"),
+        charge(parameters='{"h": 4}'),
+        charge(epsilon=0.2),
+        charge(events=(PrivacyEvent("signds", 0.1, unit=Unit.LABEL),)),
+    ):
+        with pytest.raises(RefusalError, match="another request") as refusal:
+            ledger.charge(other, [LIFE])
+        assert refusal.value.code == REFUSED_REPEAT
 
 
 def test_sealing_twice_or_without_a_charge_fails(ledger: Ledger, tmp_path: Path) -> None:
@@ -214,11 +151,8 @@ def test_threads_share_a_ledger(ledger: Ledger) -> None:
         for message in range(10):
             ledger.seal(ledger.charge(charge(f"{name}-{message}", 0.01), [LIFE]), b"r")
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
     assert ledger.totals("ward-7") == everywhere(Amount.cost(0.4))
 
 
@@ -234,8 +168,8 @@ def test_entries_are_read_in_pages(ledger: Ledger, monkeypatch: pytest.MonkeyPat
     ledger.verify()
 
 
-def test_closed_ledger_says_so(ledger: Ledger, tmp_path: Path) -> None:
-    other = Ledger.open(tmp_path / "ledger.sqlite")
+def test_closed_ledger_says_so(ledger: Ledger, path: Path) -> None:
+    other = Ledger.open(path)
     other.close()
     other.close()
     with pytest.raises(LedgerError, match="was closed"):

@@ -7,31 +7,24 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from flower_ldp.accounting.ledger import Charge, Ledger, Limit, Mark
-from flower_ldp.accounting.ledger.anchor import (
-    Anchor,
-    CommandAnchor,
-    FileAnchor,
-    anchor_of,
-)
+from flower_ldp.accounting.ledger import Ledger, Limit, Mark
+from flower_ldp.accounting.ledger.anchor import Anchor, CommandAnchor, FileAnchor, anchor_of
 from flower_ldp.errors import LedgerError, RefusalError
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.privacy import Unit
+from tests.fixtures import charge
 
-LIFE = [Limit(Unit.CLIENT, "life", 100.0)]
+LIMITS = [Limit(Unit.CLIENT, "life", 100.0)]
 POSIX = pytest.mark.skipif(os.name != "posix", reason="modes and owners of POSIX")
 #: A counter on another machine: a file that only the command knows.
 STORE = """#!/bin/sh
 if [ "$1" = write ]; then cat > '{store}.new' && mv '{store}.new' '{store}'; fi
 if [ -e '{store}' ]; then cat '{store}'; fi
 """
-
-
-def charge(message: object) -> Charge:
-    return Charge("data", 1, str(message), "train", b"f", (PrivacyEvent("signds", 0.1),))
 
 
 @pytest.fixture
@@ -41,8 +34,20 @@ def path(tmp_path: Path) -> Path:
     path.parent.mkdir(mode=0o700)
     with Ledger.open(path, create=True, durable=False) as ledger:
         for message in range(2):
-            ledger.seal(ledger.charge(charge(message), LIFE), b"report")
+            ledger.seal(ledger.charge(charge(message), LIMITS), b"report")
     return path
+
+
+def refused(path: Path, anchor: Anchor, text: str) -> None:
+    with pytest.raises(LedgerError, match=text):
+        Ledger.open(path, anchor=anchor)
+
+
+def charged(path: Path, *messages: str) -> None:
+    """Charge without an anchor, as a process does that is killed before it moves one."""
+    with Ledger.open(path, durable=False) as ledger:
+        for message in messages:
+            ledger.charge(charge(message), LIMITS)
 
 
 def program(folder: Path, text: str) -> CommandAnchor:
@@ -67,7 +72,7 @@ def anchor(request: pytest.FixtureRequest, tmp_path: Path, path: Path) -> Anchor
 
 def use(path: Path, anchor: Anchor, message: object) -> bytes | None:
     with Ledger.open(path, anchor=anchor, durable=False) as ledger:
-        receipt = ledger.charge(charge(message), LIFE)
+        receipt = ledger.charge(charge(message), LIMITS)
     if receipt.report is None:
         with Ledger.open(path, anchor=anchor, durable=False) as ledger:
             ledger.seal(receipt, b"report")
@@ -89,13 +94,9 @@ def test_a_ledger_that_was_set_back_is_refused(path: Path, anchor: Anchor) -> No
     newest = path.with_name("newest")
     shutil.copy(path, newest)
     shutil.copy(copy, path)
-    with pytest.raises(LedgerError, match=r"was set back: .* has entry 3, and it ends with 2"):
-        Ledger.open(path, anchor=anchor)
-    with Ledger.open(path, durable=False) as ledger:  # without its anchor, and used again
-        for message in ("other", "more"):
-            ledger.charge(charge(message), LIFE)
-    with pytest.raises(LedgerError, match=r"set back and used again: .* another entry 3"):
-        Ledger.open(path, anchor=anchor)
+    refused(path, anchor, "was set back: .* has entry 3, and it ends with 2")
+    charged(path, "other", "more")
+    refused(path, anchor, "set back and used again: .* another entry 3")
     shutil.copy(newest, path)
     assert use(path, anchor, 2) == b"report"
 
@@ -104,22 +105,20 @@ def test_a_ledger_set_back_while_it_is_open_is_refused(path: Path, anchor: Ancho
     copy = path.with_name("copy")
     shutil.copy(path, copy)
     with Ledger.open(path, anchor=anchor, durable=False) as ledger:
-        receipt = ledger.charge(charge(2), LIFE)
+        receipt = ledger.charge(charge(2), LIMITS)
         shutil.copyfile(copy, path)
         with pytest.raises(LedgerError, match="set back or replaced"):
             ledger.seal(receipt, b"report")
 
 
 def test_a_ledger_ahead_of_its_anchor_was_killed_and_goes_on(path: Path, anchor: Anchor) -> None:
-    with Ledger.open(path, durable=False) as ledger:  # as if killed before the anchor, twice
-        for message in ("lost", "too"):
-            ledger.charge(charge(message), LIFE)
+    charged(path, "lost", "too")
     with Ledger.open(path, anchor=anchor) as ledger:
         mark = anchor.read()
         assert mark is not None
         assert mark.entries == 2
         with pytest.raises(RefusalError, match="no report was sealed"):
-            ledger.charge(charge("lost"), LIFE)
+            ledger.charge(charge("lost"), LIMITS)
     assert use(path, anchor, "next") is None
     with Ledger.open(path) as ledger:
         assert anchor.read() == ledger.mark()
@@ -128,7 +127,7 @@ def test_a_ledger_ahead_of_its_anchor_was_killed_and_goes_on(path: Path, anchor:
 def test_no_stored_report_leaves_before_its_anchor(path: Path, anchor: Anchor) -> None:
     """A report that was sealed without the anchor is given again only when that has moved."""
     with Ledger.open(path, durable=False) as ledger:
-        ledger.seal(ledger.charge(charge(2), LIFE), b"report")
+        ledger.seal(ledger.charge(charge(2), LIMITS), b"report")
     assert use(path, anchor, 2) == b"report"
     with Ledger.open(path) as ledger:
         assert anchor.read() == ledger.mark()
@@ -138,8 +137,7 @@ def test_a_charge_that_gets_its_report_after_all_is_anchored_first(
     path: Path, anchor: Anchor
 ) -> None:
     """The guarded node answers for a process that was killed between ledger and anchor."""
-    with Ledger.open(path, durable=False) as ledger:
-        ledger.charge(charge("killed"), LIFE)
+    charged(path, "killed")
     with Ledger.open(path, anchor=anchor, durable=False) as ledger:
         receipt = ledger.unsealed(charge("killed"))
         assert anchor.read() == ledger.mark()
@@ -157,13 +155,12 @@ def test_it_survives_what_is_not_charged(path: Path, anchor: Anchor) -> None:
 
 
 def test_another_ledgers_anchor_is_refused(path: Path, anchor: Anchor, tmp_path: Path) -> None:
-    with Ledger.open(tmp_path / "other", create=True, durable=False) as other:
-        for message in range(5):
-            other.charge(charge(message), LIFE)
-        with pytest.raises(LedgerError, match="is that of ledger"):
-            other.make_anchor(anchor)
-    with pytest.raises(LedgerError, match="is that of ledger"):
-        Ledger.open(tmp_path / "other", anchor=anchor)
+    Ledger.open(tmp_path / "other", create=True).close()
+    charged(tmp_path / "other", *"01234")
+    wrong = pytest.raises(LedgerError, match="is that of ledger")
+    with Ledger.open(tmp_path / "other") as other, wrong:
+        other.make_anchor(anchor)
+    refused(tmp_path / "other", anchor, "is that of ledger")
     use(path, anchor, 2)
 
 
@@ -185,8 +182,7 @@ def test_a_missing_ledger_is_never_made_beside_an_anchor(path: Path, anchor: Anc
         Ledger.open(path, create=True, anchor=anchor)
     assert not path.exists()
     Ledger.open(path, create=True).close()
-    with pytest.raises(LedgerError, match="is that of ledger"):
-        Ledger.open(path, anchor=anchor)
+    refused(path, anchor, "is that of ledger")
 
 
 def test_a_moved_ledger_keeps_its_anchor(path: Path, anchor: Anchor, tmp_path: Path) -> None:
@@ -203,56 +199,32 @@ def test_no_gate_makes_an_anchor(path: Path, tmp_path: Path) -> None:
     assert not anchor.path.exists()
 
 
-def spoil_nothing(file: Path) -> None:
-    file.unlink()
-
-
-def spoil_link(file: Path) -> None:
+def linked(file: Path) -> None:
     os.replace(file, file.with_name("other"))
     file.symlink_to(file.with_name("other"))
 
 
-def spoil_hard_link(file: Path) -> None:
-    os.link(file, file.with_name("other"))
-
-
-def spoil_mode(file: Path) -> None:
-    file.chmod(0o666)
-
-
-def spoil_folder(file: Path) -> None:
-    file.parent.chmod(0o777)
-
-
-def spoil_kind(file: Path) -> None:
+def pipe(file: Path) -> None:
     file.unlink()
     os.mkfifo(file)
 
 
-def spoil_length(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-9])
-
-
-def spoil_text(file: Path) -> None:
-    file.write_bytes(bytes(range(256)) * 4_000)
+SPOILED: dict[str, Callable[[Path], object]] = {
+    "missing": lambda file: file.unlink(),
+    "link": linked,
+    "hard link": lambda file: os.link(file, file.with_name("other")),
+    "mode": lambda file: file.chmod(0o666),
+    "folder": lambda file: file.parent.chmod(0o777),
+    "pipe": pipe,
+    "length": lambda file: file.write_bytes(file.read_bytes()[:-9]),
+    "text": lambda file: file.write_bytes(bytes(range(256)) * 4_000),
+}
 
 
 @POSIX
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        spoil_nothing,
-        spoil_link,
-        spoil_hard_link,
-        spoil_mode,
-        spoil_folder,
-        spoil_kind,
-        spoil_length,
-        spoil_text,
-    ],
-)
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED.keys())
 def test_a_file_that_cannot_be_relied_on_is_refused(
-    path: Path, tmp_path: Path, spoil: Callable[[Path], None]
+    path: Path, tmp_path: Path, spoil: Callable[[Path], object]
 ) -> None:
     folder = tmp_path / "elsewhere"
     folder.mkdir(mode=0o700)
@@ -263,10 +235,9 @@ def test_a_file_that_cannot_be_relied_on_is_refused(
         spoil(anchor.path)
         for _ in range(2):
             with pytest.raises(LedgerError, match="anchor /"):
-                ledger.charge(charge("more"), LIFE)
+                ledger.charge(charge("more"), LIMITS)
         assert ledger.mark().entries == 2
-    with pytest.raises(LedgerError, match=r"anchor /.{1,400}$"):
-        Ledger.open(path, anchor=anchor)
+    refused(path, anchor, "anchor /.{1,400}$")
 
 
 @POSIX
@@ -285,15 +256,14 @@ def test_a_file_that_cannot_be_written_releases_nothing_and_wastes_one_charge(
             patch.setattr(os, "fsync", full)
             for message in range(2, 6):
                 with pytest.raises(LedgerError, match="No space left"):
-                    ledger.charge(charge(message), LIFE)
+                    ledger.charge(charge(message), LIMITS)
             assert ledger.mark().entries == 3
         with pytest.raises(RefusalError, match="no report was sealed"):
-            ledger.charge(charge(2), LIFE)
-        assert ledger.charge(charge(3), LIFE).report is None
+            ledger.charge(charge(2), LIMITS)
+        assert ledger.charge(charge(3), LIMITS).report is None
 
 
 BROKEN = {
-    "does not exist": None,
     "Exec format error": "garbage without an interpreter",
     "ended with status 3": "#!/bin/sh\nexit 3\n",
     "ended with status -9": "#!/bin/sh\nkill -9 $$\n",
@@ -306,14 +276,22 @@ BROKEN = {
 @POSIX
 @pytest.mark.parametrize("text", BROKEN)
 def test_a_command_that_fails_releases_nothing(path: Path, tmp_path: Path, text: str) -> None:
-    script = BROKEN[text]
-    anchor = CommandAnchor((str(tmp_path / "none"),))
-    if script is not None:
-        anchor = program(tmp_path, script)
-    else:
-        text = "No such file"
-    with pytest.raises(LedgerError, match=text):
-        Ledger.open(path, anchor=anchor)
+    refused(path, program(tmp_path, BROKEN[text]), text)
+
+
+class Raising(Anchor):
+    """An anchor of somebody else's making."""
+
+    def read(self) -> Mark | None:
+        raise KeyError("no such key")
+
+    def write(self, mark: Mark) -> None:
+        raise KeyError("no such key")
+
+
+def test_an_anchor_that_raises_or_is_missing_releases_nothing(path: Path, tmp_path: Path) -> None:
+    refused(path, Raising(), "no such key")
+    refused(path, CommandAnchor((str(tmp_path / "none"),)), "No such file")
 
 
 @POSIX
@@ -321,8 +299,7 @@ def test_a_command_that_fails_releases_nothing(path: Path, tmp_path: Path, text:
 def test_a_command_that_hangs_is_ended(path: Path, tmp_path: Path, script: str) -> None:
     anchor = CommandAnchor(program(tmp_path, f"#!/bin/sh\n{script}\n").argv, timeout=0.5)
     threads, start = threading.active_count(), time.monotonic()
-    with pytest.raises(LedgerError, match=r" within 0\.5 seconds"):
-        Ledger.open(path, anchor=anchor)
+    refused(path, anchor, r" within 0\.5 seconds")
     assert time.monotonic() - start < 30
     while threading.active_count() > threads:
         assert time.monotonic() - start < 30
@@ -338,32 +315,14 @@ def test_a_command_that_does_not_store_releases_nothing(path: Path, tmp_path: Pa
         Ledger.open(path, anchor=anchor) as ledger,
         pytest.raises(LedgerError, match="stores another mark"),
     ):
-        ledger.charge(charge(2), LIFE)
+        ledger.charge(charge(2), LIMITS)
 
 
 @POSIX
-def test_a_command_that_others_can_change_is_refused(path: Path, anchor: Anchor) -> None:
-    if isinstance(anchor, FileAnchor):
-        return
-    assert isinstance(anchor, CommandAnchor)
+def test_a_command_that_others_can_change_is_refused(path: Path, tmp_path: Path) -> None:
+    anchor = program(tmp_path, "#!/bin/sh\n")
     Path(anchor.argv[0]).chmod(0o722)
-    with pytest.raises(LedgerError, match="can be written by others"):
-        Ledger.open(path, anchor=anchor)
-
-
-class Broken(Anchor):
-    """An anchor of somebody else's making."""
-
-    def read(self) -> Mark | None:
-        raise KeyError("no such key")
-
-    def write(self, mark: Mark) -> None:
-        raise KeyError("no such key")
-
-
-def test_whatever_an_anchor_raises_refuses(path: Path) -> None:
-    with pytest.raises(LedgerError, match="no such key"):
-        Ledger.open(path, anchor=Broken())
+    refused(path, anchor, "can be written by others")
 
 
 def test_threads_move_it_forward_only(path: Path, anchor: Anchor) -> None:
@@ -380,18 +339,15 @@ def test_threads_move_it_forward_only(path: Path, anchor: Anchor) -> None:
     def work(name: int) -> None:
         with Ledger.open(path, anchor=Watched(), durable=False) as ledger:
             for message in range(3):
-                receipt = ledger.charge(charge(f"{name}-{message}"), LIFE)
+                receipt = ledger.charge(charge(f"{name}-{message}"), LIMITS)
                 mark = anchor.read()
                 assert mark is not None
                 assert mark.entries >= receipt.entry
                 done.append(receipt.entry)
 
     done: list[int] = []
-    threads = [threading.Thread(target=work, args=(name,)) for name in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(work, range(3)))
     assert sorted(done) == list(range(3, 12))
     assert seen == sorted(seen)
     with Ledger.open(path) as ledger:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,28 +16,11 @@ from flower_ldp.accounting.ledger import Ledger, Limit, NumberLimit
 from flower_ldp.accounting.ledger.charges import Kind
 from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError
 from flower_ldp.privacy import PrivacyEvent, Unit
-from tests.unit.accounting.test_ledger import LIFE, Clock, charge
+from tests.fixtures import LIFE, Clock, charge
 
 AMPLE = [Limit(unit, "life", 1e6) for unit in Unit]
 PLACES = ["", "#a/0", "#a/1", "#b/0"]
 TINY = (PrivacyEvent("signds", 1e-12),)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite"
-
-
-@pytest.fixture
-def ledger(path: Path, clock: Clock) -> Iterator[Ledger]:
-    with Ledger.open(path, create=True, clock=clock, durable=False) as opened:
-        yield opened
-        opened.verify()
 
 
 def test_releases_that_cost_nothing_have_a_largest_number(ledger: Ledger) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from flower_ldp.accounting.ledger import Ledger, Limit, NumberLimit
 from flower_ldp.accounting.ledger import charges as ledger_time
 from flower_ldp.errors import BudgetExhausted, LedgerError
 from flower_ldp.privacy import Unit
-from tests.unit.accounting.test_ledger import LIFE, Clock, charge
+from tests.fixtures import LIFE, Clock, charge
 from tests.unit.accounting.test_ledger_file import edit
 
 DAYS = 86_400.0
@@ -20,22 +19,10 @@ WINDOW = Limit(Unit.CLIENT, "window", 0.1, window_seconds=30 * DAYS)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite"
-
-
-@pytest.fixture
-def ledger(path: Path, clock: Clock) -> Iterator[Ledger]:
+def ledger(ledger: Ledger) -> Ledger:
     """Return a ledger whose window is full."""
-    with Ledger.open(path, create=True, clock=clock, durable=False) as opened:
-        opened.charge(charge(0), [WINDOW])
-        yield opened
-        opened.verify()
+    ledger.charge(charge(0), [WINDOW])
+    return ledger
 
 
 @pytest.mark.parametrize("seconds", [401 * DAYS, 4_000 * DAYS])

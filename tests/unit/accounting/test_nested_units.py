@@ -15,8 +15,7 @@ from flower_ldp.clients import OwnerAuthorizer, ReleaseRequest
 from flower_ldp.errors import BudgetExhausted, ConfigError
 from flower_ldp.mechanisms import BoundedMean, CodebookEmbedding
 from flower_ldp.privacy import PrivacyEvent, Unit, compose
-from tests.fixtures import context, parse_policy
-from tests.unit.accounting.test_ledger import charge
+from tests.fixtures import charge, context, parse_policy
 
 MEAN, CODE = BoundedMean(8.0, 0.0, 1.0), CodebookEmbedding(1.0, 4)
 LIMITS = [
