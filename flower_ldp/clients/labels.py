@@ -31,7 +31,7 @@ from flower_ldp.clients.session import Data
 from flower_ldp.errors import LedgerError, RefusalError, ReleaseError
 from flower_ldp.labels.stages import LabelStages, RandomizedLabels
 from flower_ldp.mechanisms import RandomSource
-from flower_ldp.mechanisms.inputs import read_label, read_labels, read_prior, refuse_prior
+from flower_ldp.mechanisms.inputs import plain_array, read_label, read_prior, refuse_prior
 from flower_ldp.mechanisms.labels import reports_are_labels
 from flower_ldp.mechanisms.randomized_response import MAX_CATEGORIES, LabelMechanism
 from flower_ldp.policy import Policy
@@ -160,7 +160,8 @@ def private_labels(
     context : Context
         The client app's.
     labels : array_like of integers, shape (n,)
-        All true labels of the set. A value outside [0, categories) is answered by the neutral law.
+        All true labels of the set; of RROnBins numbers. A value outside [0, categories), or no
+        number, is answered by the neutral law.
     mechanism : LabelMechanism or LabelStages
         With ``unit=Unit.LABEL``. Stages randomize disjoint parts of the set, one per call.
     name : str
@@ -216,8 +217,9 @@ class PrivateLabels:
         self.policy.check(charging.NAMED_TYPE, stages.events())
         for each in stages.mechanisms:
             self.policy.check(charging.NAMED_TYPE, each.events(), whole=False)
+        given = plain_array(labels).copy()  # what is randomized is what the digest is of
         # One that names no category is -1: it is randomized as no label is known.
-        true = read_labels(labels, stages.categories, np.int64)
+        true = stages.mechanisms[0].read(given)
         if true.ndim != 1 or not true.size:
             raise ValueError(f"labels must be a vector of at least one, got shape {true.shape}")
         members = stages.members(stage, len(true))
@@ -232,7 +234,7 @@ class PrivateLabels:
             fresh = receipt.report is None
             if fresh:
                 rng = RandomSource.from_os()
-                drawn = mechanism.randomize_array(true[members], rng, known)
+                drawn = mechanism.randomize_array(given[members], rng, known)
                 ledger.seal(receipt, pack(drawn, known, digest))
                 receipt = shelf.charge(stages, stage, len(true))
             reports, used = shelf.stored(receipt)
@@ -262,7 +264,7 @@ class PrivateDataset:
     """A map-style data set with randomized labels in place of the true ones.
 
     Works as a ``torch.utils.data.Dataset``, with the examples of the stage that was randomized. The
-    true labels of ``dataset`` are never returned. Reports that are sets of labels raise ValueError.
+    true labels of ``dataset`` are never returned. Reports that are no labels raise ValueError.
     """
 
     dataset: Data
@@ -304,7 +306,7 @@ def private_dataset(
     """Return a data set with randomized labels: :func:`private_labels` for torch.
 
     Items must come in the same order in each call, or the labels are refused as changed. A
-    mechanism that reports sets of labels raises ValueError.
+    mechanism that reports sets or bins of labels raises ValueError.
     """
     stages = LabelStages.of(mechanism)
     _check_reports(stages.mechanism(stage))  # before anything is charged
@@ -316,5 +318,5 @@ def private_dataset(
 
 def _check_reports(mechanism: LabelMechanism) -> None:
     if not reports_are_labels(mechanism):
-        told = "reports sets of labels: use private_labels and the likelihood of what it returns"
+        told = "reports sets or bins of labels: use private_labels and what it returns"
         raise ValueError(f"mechanism {mechanism.name} {told}")

@@ -52,7 +52,7 @@ class LabelStages:
                 raise TypeError(f"mechanisms must be mechanisms of labels, got {mechanism!r}")
             if mechanism.unit is not Unit.LABEL:
                 raise ValueError(f"mechanisms must have unit=Unit.LABEL, got {mechanism!r}")
-        if len({mechanism.categories for mechanism in self.mechanisms}) > 1:
+        if len({(mechanism.categories, mechanism.edges) for mechanism in self.mechanisms}) > 1:
             raise ValueError("mechanisms must all have the same categories")
         for share in self.shares:
             check_in("[1, 1000]", "shares", share, int)
@@ -107,7 +107,7 @@ class RandomizedLabels:
     Parameters
     ----------
     reports : ndarray of int64, shape (n,)
-        Labels; of SubsetSelection sets of labels, one bit for each.
+        Labels; of SubsetSelection sets of labels, one bit for each; of RROnBins numbers of bins.
     members : ndarray of int64, shape (n,)
         Their examples' numbers in the label set.
     mechanism : LabelMechanism

@@ -31,6 +31,7 @@ from flower_ldp.mechanisms.laplace import (
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse
+from flower_ldp.mechanisms.regression_labels import RROnBins
 from flower_ldp.mechanisms.signds import Selection, SelectionPlan, SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.mechanisms.training_plan import TrainingPlan
@@ -54,6 +55,7 @@ __all__ = [
     "MagRR",
     "Mechanism",
     "NoProtectionWarning",
+    "RROnBins",
     "RRWithPrior",
     "RandomSource",
     "Selection",
@@ -81,7 +83,7 @@ MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         **{name: () for name, stages in LABEL_METHODS.items() if len(stages) == 1},
         **dict.fromkeys(("health", "bounded_mean", "example_mean", "example_counts"), ()),
         **dict.fromkeys(("label_stages", "central_histograms", "codebook_embedding"), ()),
-        **dict.fromkeys(("dpsgd", "bottom_training", "binary_response"), ()),
+        **dict.fromkeys(("dpsgd", "bottom_training", "binary_response", "rr_on_bins"), ()),
         "gaussian": ("dpencrypt",),
         "magrr": ("magnitude",),
         "laplace": ("laplaceeval",),

@@ -245,7 +245,7 @@ class RRWithPrior(LabelMechanism):
         self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
     ) -> Ints:
         """Return independent reports; there must be a prior."""
-        labels = inputs.read_labels(values, self.categories, np.int64)
+        labels = self.read(values)
         told = () if prior is None else np.shape(prior)[:-1]
         if told and labels.shape != told:
             # The priors are public and the values are not, so it is these that are wrong.
@@ -347,4 +347,4 @@ def label_mechanisms(
 
 def reports_are_labels(mechanism: LabelMechanism) -> bool:
     """Return whether a report may stand in the place of the true label."""
-    return mechanism.report_end == mechanism.categories
+    return mechanism.report_end == mechanism.categories and not mechanism.edges

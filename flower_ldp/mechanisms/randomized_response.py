@@ -57,11 +57,13 @@ class LabelMechanism(Mechanism[Any, Any]):
     needs_prior: ClassVar[bool] = False
 
     categories: int
+    #: Where all categories but the first begin, if they are bins of numbers.
+    edges: tuple[float, ...] = ()
     #: How many of them a report holds. A public name would take over a subclass's own field.
     _report_size: int = 1
 
     @property
-    def law_terms(self) -> tuple[int, ...]:
+    def law_terms(self) -> tuple[float, ...]:
         """Further terms that fix the law."""
         return ()
 
@@ -85,6 +87,10 @@ class LabelMechanism(Mechanism[Any, Any]):
         gain = -self._report_size * math.expm1(-self.epsilon)
         return gain / (gain + self.categories * math.exp(-self.epsilon))
 
+    def read(self, values: object) -> Ints:
+        """Return the category of each value, int64, -1 for what names none. **Private**."""
+        return inputs.read_labels(values, self.categories, np.int64)
+
     def randomize_array(
         self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
     ) -> Ints:
@@ -103,7 +109,7 @@ class LabelMechanism(Mechanism[Any, Any]):
             If the prior is wrong, missing where one is needed, or given where none is.
         """
         inputs.refuse_prior(self.name, prior)
-        return self._draw(inputs.read_labels(values, self.categories, np.int64), rng)
+        return self._draw(self.read(values), rng)
 
     def _draw(self, labels: Ints, rng: RandomSource, priors: Floats = _NO_PRIOR) -> Ints:
         reports = inputs.fill_labels(labels, self.categories, rng, self.name)

@@ -165,6 +165,14 @@ LABELS = {
         "label_dp.yaml",
         "label_dp.md",
     ),
+    "rr_on_bins": Row(
+        AT_HOME,
+        AT_HOME,
+        Why("k-ary response on a bin's number, which is audited as kary-response"),
+        Why("how much a report tells depends on the prior"),
+        Why("its grid and prior are arguments in the app: no section asks for them"),
+        "label_dp.md",
+    ),
     "label_stages": Row(
         AT_HOME,
         AT_HOME,

@@ -16,11 +16,18 @@ from flower_ldp.clients import (
     LabelStages,
     PrivateLabels,
     RandomizedLabels,
+    private_dataset,
     private_labels,
 )
 from flower_ldp.clients.labels import most_bytes, pack, unpack
 from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError, ReleaseError
-from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior, SubsetSelection
+from flower_ldp.mechanisms import (
+    KaryResponse,
+    RandomSource,
+    RROnBins,
+    RRWithPrior,
+    SubsetSelection,
+)
 from flower_ldp.policy import REFUSED_POLICY, load_policy
 from flower_ldp.privacy import Unit
 from tests.fixtures import context, make_site, policy_text
@@ -36,6 +43,7 @@ RELEASES = """
     kary_response: {epsilon: 1.0, unit: label}
     subset_selection: {epsilon: 1.0, unit: label}
     rr_with_prior: {epsilon: 1.0, unit: label}
+    rr_on_bins: {epsilon: 1.0, unit: label}
     label_stages: {epsilon: 1.0, unit: label}
 """
 
@@ -112,6 +120,41 @@ def test_the_first_of_two_stages_may_report_sets(folder: Path) -> None:
     assert total(folder) == 1.0
     assert (first.likelihood().shape, second.likelihood().shape) == ((1_800, 10), (1_200, 10))
     np.testing.assert_array_equal(randomized(mechanism=stages).reports, first.reports)
+
+
+BINS = RROnBins(1.0, np.linspace(-5.0, 5.0, 64), np.ones(64))
+
+
+def test_regression_labels_are_charged_once_and_reports_are_bins(folder: Path) -> None:
+    labels = np.random.default_rng(1).normal(0.0, 3.0, 3_000)
+    labels[:300] = np.nan
+    first = randomized(labels, mechanism=BINS)
+    again = randomized(labels.tolist(), mechanism=BINS, name="train")
+    np.testing.assert_array_equal(again.reports, first.reports)
+    assert total(folder) == 1.0
+    kept, keep = (first.reports == BINS.read(labels))[300:].mean(), BINS.keep_probability
+    assert abs(kept - keep) < 6 * (keep * (1 - keep) / 2_700) ** 0.5
+    np.testing.assert_array_equal(first.likelihood(), BINS.likelihood(first.reports))
+    assert set(BINS.decode(first.reports)) == set(BINS.outputs)
+    # Labels that stay in their bin are the same labels, and others are refused.
+    np.testing.assert_array_equal(randomized(labels + 1e-9, mechanism=BINS).reports, first.reports)
+    with pytest.raises(ReleaseError, match="not those that were randomized"):
+        randomized(-labels, mechanism=BINS)
+    other = RROnBins(1.0, np.linspace(-5.0, 6.0, 64), np.ones(64))
+    with pytest.raises(RefusalError, match="need another name"):
+        randomized(labels, mechanism=other)
+    assert total(folder) == 1.0
+
+
+def test_a_policy_that_does_not_list_it_allows_no_regression_labels(folder: Path) -> None:
+    text = POLICY.replace("rr_on_bins", "binary_response")
+    (folder / "policy.yaml").write_text(text)
+    with pytest.raises(RefusalError) as caught:
+        randomized(LABELS, mechanism=BINS)
+    assert caught.value.code == REFUSED_POLICY
+    with pytest.raises(ValueError, match="rr_on_bins reports sets or bins"):
+        private_dataset(context(), [(0.0, 1.5)], mechanism=BINS)
+    assert total(folder) == 0.0
 
 
 def test_another_name_costs_anew_and_the_budget_ends(folder: Path) -> None:

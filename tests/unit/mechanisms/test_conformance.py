@@ -33,6 +33,7 @@ from flower_ldp.mechanisms import (
     MagRR,
     Mechanism,
     RandomSource,
+    RROnBins,
     RRWithPrior,
     Selection,
     SignDS,
@@ -102,6 +103,7 @@ VECTORS = [
     for entries in itertools.product((-1.0, 0.0, 2.0), repeat=5)
     if sum(entries) in (-5.0, 0.0, 1.0, 10.0)
 ]
+GRID = (0.0, 1.0, 4.0, 9.0)
 BITS = [np.array(bits) for bits in itertools.product((0, 1), repeat=3)]
 CODES = np.array([[0.9, 0.05, 0.05], [0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.4, 0.1, 0.5]])
 CORNERS = np.concatenate([np.eye(3), np.full((1, 3), 1 / 3), [[0.5, 0.25, 0.25]]])
@@ -125,6 +127,14 @@ ROWS = [
             (1.0, (0.6, 0.3, 0.1), (0, 1)),
             (0.5, (0.0, 0.0, 0.0, 0.0), range(4)),
             (3.0, (1e-3, 7.0, 0.0, 5.0, 6.0), (1, 3, 4)),
+        )
+    ),
+    *(
+        Row(RROnBins(epsilon, GRID, prior, loss), GRID, range(bins), mixture)
+        for epsilon, prior, loss, bins, mixture in (
+            (0.1, (1, 1, 1, 1), "squared", 2, (0, 9)),
+            (2.0, (1, 5, 1, 1), "absolute", 2, (0, 9)),
+            (30.0, (1, 0, 1, 1), "squared", 3, (0, 4, 9)),
         )
     ),
     *(
@@ -272,6 +282,7 @@ def test_every_value_is_answered(row: Row) -> None:
         (KaryResponse(0.5, 3), "kary_response", Unit.CLIENT),
         (SubsetSelection(0.5, 3), "subset_selection", Unit.CLIENT),
         (RRWithPrior(0.5, 3), "rr_with_prior", Unit.CLIENT),
+        (RROnBins(0.5, GRID, GRID), "rr_on_bins", Unit.LABEL),
         (BinaryResponse(0.5, "label", Unit.LABEL), "label", Unit.LABEL),
         (KaryResponse(0.5, 3, "label", Unit.LABEL), "label", Unit.LABEL),
         (SubsetSelection(0.5, 3, 0, "label", Unit.LABEL), "label", Unit.LABEL),

@@ -24,6 +24,7 @@ from flower_ldp.mechanisms import (
     Laplace,
     MagRR,
     RandomSource,
+    RROnBins,
     RRWithPrior,
     SignDS,
     SmallTopSetWarning,
@@ -56,6 +57,7 @@ ANSWERS: dict[str, Answer] = {
     "kary": KaryResponse(1.0, 3).randomize_array,
     "prior": lambda value, rng: RRWithPrior(1.0, 3).randomize_array(value, rng, [3, 2, 1]),
     "subset": SubsetSelection(1.0, 3, 2).randomize_array,
+    "bins": RROnBins(1.0, (0, 1, 2), (1, 1, 1)).randomize_array,
     "magrr": MagRR(1.0).randomize,
 }
 FLAT, TABLE = np.linspace(-1, 1, D), np.linspace(-1, 1, D).reshape(20, 3)
@@ -196,7 +198,7 @@ def test_what_can_be_read_leaves_no_word_in_the_log(caplog: pytest.LogCaptureFix
         for name, answer in ANSWERS.items():
             values = {"signds": FLAT, "gaussian": FLAT, "unary": TABLE, "codes": TABLE}
             scalars = {"mean": 1.0, "bit": 1, "magrr": True, "bits": [1, 0], "kary": [2, 0]}
-            scalars["subset"] = [2, 0]
+            scalars["subset"] = scalars["bins"] = [2, 0]
             answer({**values, **scalars, "prior": [0, 2]}.get(name, simplex), rng)
     assert not caplog.messages
 

@@ -12,6 +12,7 @@ from flower_ldp.mechanisms import (
     KaryResponse,
     Laplace,
     MagRR,
+    RROnBins,
     SignDS,
     UnaryEncoding,
 )
@@ -23,6 +24,7 @@ WHOLE = [
     Gaussian(1.0, 1e-6).plan(61_706),
     Laplace(8.0, 10, 100),
     KaryResponse(1.0, 1_000),
+    RROnBins(1.0, range(100), range(100)),
     MagRR(1.0).start(),
     UnaryEncoding(5.0, 4_096),
     BoundedMean(1.0, 0.0, 1.0),
