@@ -21,8 +21,9 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import calinski_harabasz_score, silhouette_score
 from torch import nn
 
+from flower_ldp.mechanisms.base import NoProtectionWarning
 from flower_ldp.mechanisms.gaussian import largest_shift
-from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning
+from flower_ldp.mechanisms.laplace import Laplace
 from flower_ldp.mechanisms.random import RandomSource
 
 Rows = NDArray[np.float64]

@@ -36,8 +36,9 @@ import torch
 from _environment import write_report
 from evaluation_models import PROXIES, ModelRows, Rows, load_images, models
 
+from flower_ldp.mechanisms.base import NoProtectionWarning
 from flower_ldp.mechanisms.codebook import CodebookResponse, em_estimate
-from flower_ldp.mechanisms.laplace import Laplace, NoProtectionWarning, project_to_simplex
+from flower_ldp.mechanisms.laplace import Laplace, project_to_simplex
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.strategies.evaluation_scores import (
     CALINSKI_HARABASZ_SCORE,
