@@ -75,7 +75,7 @@ class VariationalAutoencoder(nn.Module):
         """Return the negative evidence lower bound of each image, with the sum over codes."""
         log_q = self(pixels)
         errors = (pixels[:, None] - self.decoder.weight.T).square().mean(dim=2)
-        bound = (log_q.exp() * (self.settings.sharpness * errors + log_q)).sum(dim=1)
+        bound: torch.Tensor = (log_q.exp() * (self.settings.sharpness * errors + log_q)).sum(dim=1)
         return bound + math.log(CLUSTERS)
 
 
