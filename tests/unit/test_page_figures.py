@@ -58,6 +58,26 @@ def test_accuracies_with_private_labels(name: str) -> None:
         assert one["seeds"] == 3
 
 
+@pytest.mark.parametrize("page", ["benchmarks/README.md", "docs/label_dp.md"])
+def test_errors_of_regression_on_private_labels(page: str) -> None:
+    named = {"rr_on_bins_unbiased": "`unbiased` |", "laplace": "| clipped, Laplace noise |"}
+    named["rr_on_bins"] = "`decode` |"
+    found = {
+        (one["method"], one["epsilon"]): one for one in results("regression_labels")["summary"]
+    }
+    assert {one["seeds"] for one in found.values()} == {5}
+
+    def shown(method: str, epsilon: float | None) -> str:
+        one = found[method, epsilon]
+        return f"{one['mse_mean']:.0f} ± {one['mse_standard_deviation']:.0f}"
+
+    assert shown("no_privacy", None) in " ".join(text(page).split())
+    for method, name in named.items():
+        (row,) = [row for row in text(page).splitlines() if name in row]
+        cells = [cell.strip(" *") for cell in row.split("|")[2:-1]]
+        assert cells == [shown(method, epsilon) for epsilon in (1.0, 2.0, 4.0, 8.0)]
+
+
 @pytest.mark.parametrize(
     ("method", "epsilon", "said"),
     [
