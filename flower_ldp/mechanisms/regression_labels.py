@@ -6,10 +6,10 @@ bins and outputs minimize the expected loss of a report,
 
 .. math:: \frac{1}{e^\epsilon + d - 1} \sum_j \sum_y p_y\, e^{\epsilon [y \in B_j]}\, l(\hat y_j, y)
 
-No epsilon-LDP report of a grid value has a smaller one (Theorem 1 of the source, for squared and
-absolute loss too). By these weights, a bin's best output is the mean of all values, or their
-median. A dynamic program finds the bins in O(n^3) steps: the best d of the first values are d - 1
-of fewer values, and one more. d is at least 2, because two bins may have one output.
+No epsilon-LDP report of a grid value has a smaller one (Theorem 1 of the source). By these weights,
+a bin's best output is the mean of all values, or their median. A dynamic program finds the bins in
+O(n^3) steps. The best d bins of the first values are d - 1 of fewer values, and one more. Two bins
+may have one output, so d is at least 2.
 
 **Relation**: any two labels, for a fixed prior.
 
@@ -23,13 +23,13 @@ is epsilon-LDP (:mod:`flower_ldp.mechanisms.randomized_response`).
 **Exactness**: that of the response, whatever the bins are. They are found in doubles: rounding
 may make the loss larger by about 1e-12 of that of a constant.
 
-**Invalid input**: a number between two grid values counts as the nearer one, and one beyond the
-grid as its end. NaN, and anything that is no number, gets a uniform bin, randomized.
+**Invalid input**: a number between two grid values counts as the nearer one, beyond the grid as
+its end. NaN, and anything that is no number, gets a uniform bin, randomized.
 
 **Estimate**: let :math:`m_j` be the prior's mean in bin j, and :math:`\bar m` the mean of all
 :math:`m_j`. Then :math:`v_j = (m_j - (1 - t)\,\bar m)/t` has the mean :math:`m_j` over reports of a
-label in bin j. For labels replaced by their bin's mean, sums of v are unbiased, and so are squared
-losses up to a constant. They are biased for labels within a bin, for invalid labels and for the
+label in bin j. Sums of v are unbiased for labels replaced by their bin's mean. Up to a constant,
+squared losses are so too. They are biased for labels within a bin, for invalid labels and for the
 absolute loss. Outputs are biased towards the prior's centre.
 
 **Source**: Ghazi, Kamath, Kumar, Leeman, Manurangsi, Varadarajan, Zhang, "Regression with Label
