@@ -130,12 +130,16 @@ def extension_digest(
 
 
 #: What of the clients' data is protected, and by what; a mechanism is no app.
-Kind: TypeAlias = Literal["codeword", "signds", "labels", "split", "mechanism"]
+Kind: TypeAlias = Literal[
+    "codeword", "signds", "gaussian", "evaluation", "labels", "split", "mechanism"
+]
 #: Nodes of each kind's simulations, and classes and features of its made-up data. SignDS chooses
 #: among the largest changes: fewer than fifty of them are few.
 _SIZES: dict[Kind, tuple[str, str]] = {
     "codeword": ("100", "3, 8"),
     "signds": ("100", "8, 25"),
+    "gaussian": ("100", "3, 8"),
+    "evaluation": ("1000", "3, 8"),
     "labels": ("10", "3, 8"),
     "split": ("2", ""),
     "mechanism": ("", ""),
@@ -157,9 +161,10 @@ def write_app(
     folder
         The app's folder, whose name is the app's.
     kind
-        codeword: each client is asked once. signds: a private report in every round. labels: only
-        labels are protected. split: parties with other features of the same records; needs torch.
-        mechanism: no app, but a distribution with a mechanism of your own, and its tests.
+        codeword: each client is asked once. signds, gaussian: a private report in every round.
+        evaluation: clients train or are evaluated, once. labels: only labels are protected. split:
+        parties with other features of the same records; needs torch. mechanism: no app, but a
+        distribution with a mechanism of your own, and its tests.
     publisher
         Who publishes the app, as Flower's pyproject.toml has it.
     """

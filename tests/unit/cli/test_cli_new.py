@@ -30,6 +30,8 @@ APPS = [kind for kind in get_args(Kind) if kind != "mechanism"]
 SHORT = {
     "codeword": ("--nodes", 8, "-c", "num-server-rounds=2"),
     "signds": ("--nodes", 8, "-c", "num-server-rounds=2 epsilon=60.0 step=0.1"),
+    "gaussian": ("--nodes", 8, "-c", "num-server-rounds=2 epsilon=60.0"),
+    "evaluation": ("--nodes", 24, "-c", "num-server-rounds=2"),
     "labels": ("--nodes", 3, "-c", "num-server-rounds=2"),
     "split": ("--nodes", 2, "-c", "party-folder='bottoms'"),
 }
