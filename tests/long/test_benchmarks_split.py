@@ -90,3 +90,18 @@ def test_the_attack_sees_more_where_less_is_hidden(images: Path, tmp_path: Path)
     assert error["bits, label 0"] > 0.9 * error["mean image"]
     assert error["float"] < error["codes, epsilon 8"] < error["mean image"]
     assert pictures.read_bytes().startswith(b"\x89PNG")
+
+
+def test_attacks_on_split_models_measure_each_setting(images: Path, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    run(
+        "split_attacks.py",
+        *(images, "--seeds", 1, "--records", 300, "--images", 1, "--steps", 40),
+        *("--output", result),
+    )
+    found = json.loads(result.read_text())
+    assert len(found["inversion"]) == 11
+    assert len(found["known-labels"]) == 8
+    true, randomized = found["gradients"][:2]
+    assert true["best"]["mean"] > 0.9
+    assert randomized["best"]["mean"] < 0.5
