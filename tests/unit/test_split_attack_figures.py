@@ -26,8 +26,8 @@ def percent(found: Row) -> str:
     return f"{100 * found['mean']:.1f} ± {100 * found['deviation']:.1f}"
 
 
-def share(found: Row) -> str:
-    return f"{found['mean']:.2f} ± {found['deviation']:.2f}"
+def share(found: Row, digits: int = 2) -> str:
+    return f"{found['mean']:.{digits}f} ± {found['deviation']:.{digits}f}"
 
 
 def epsilon(row: Row, of: str, without: str) -> str:
@@ -40,7 +40,7 @@ def line(cells: list[str]) -> str:
 
 
 def inverted(row: Row) -> str:
-    near = [share(row["ssim"]), f"{row['mse']['mean']:.3f}"]
+    near = [share(row["ssim"]), share(row["mse"], 3)]
     if row["attack"] == "mean image":
         return line(["—", "nothing: the mean image", "0", "—", *near, "—", "—"])
     about = [row["bottom"], row["crosses"], epsilon(row, "record", "no bound"), row["attack"]]
