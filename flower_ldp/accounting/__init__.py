@@ -1,7 +1,7 @@
-"""What releases have cost: exact amounts, the data owner's durable ledger, and composition.
+"""Accounting: exact amounts, the data owner's durable ledger, and composition.
 
-The ledger is opened at every message and by the owner's own commands, so importing it loads no
-numerical library. Names whose module needs one are loaded when they are first asked for.
+Importing it loads no numerical library, since each message opens the ledger. Names that need one
+are loaded when first asked for.
 """
 
 from typing import TYPE_CHECKING

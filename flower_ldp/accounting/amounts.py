@@ -1,10 +1,9 @@
 """Exact amounts of privacy, and an account's spending line by line.
 
 **Amounts.** Epsilon is counted in units of 1e-12 and delta in units of 1e-18, as 64-bit integers. A
-cost is rounded **up** and a limit **down**; sums of integers add no error. A floating-point number
-means its shortest decimal: ``0.1`` is one tenth. Otherwise eighty releases of 0.1 would not fit in
-a limit of 8. The difference, less than one part in 10^15, is below the rounding of any mechanism
-with such numbers.
+cost is rounded **up** and a limit **down**; sums add no error. A float means its shortest decimal:
+``0.1`` is one tenth, so that eighty releases of it fit in a limit of 8. The difference, less than
+one part in 10^15, is below the rounding of any mechanism.
 
 **Books.** A :class:`Book` holds the sums of one account. Its lines, for each unit of privacy u:
 
@@ -23,8 +22,8 @@ line                  content
 
 **Parts.** A layout cuts the data into disjoint parts by index. A release about a part reveals
 nothing about an example outside of it, so of each layout an example or label has spent at most the
-**largest** part. A client has data in every part: for it parts, and numbers of releases, **add
-up**.
+**largest** part. A client has data in every part: for it parts **add up**, and so do numbers of
+releases.
 """
 
 from __future__ import annotations
@@ -59,7 +58,6 @@ Pair = tuple[int, int]
 
 
 def _exact(name: str, value: float) -> Fraction:
-    """Return the decimal of a number; refuse anything that is no amount."""
     check_in("[0, inf)", name, value)
     return as_fraction(value) if isinstance(value, float) else Fraction(value)
 
@@ -151,18 +149,8 @@ class Amount:
 class ExactEvent:
     """A privacy event as the ledger holds it.
 
-    Parameters
-    ----------
-    mechanism : str
-        Name of the mechanism.
-    unit : str
-        The protected unit.
-    cost : Amount
-        Of one release.
-    count : int
-        Number of releases.
-    waived : tuple of str
-        Finer units for which the owner declared it post-processing.
+    ``cost`` is that of each of ``count`` releases; ``waived`` are the finer units for which the
+    owner declared them post-processing.
     """
 
     mechanism: str
@@ -206,7 +194,7 @@ class Book:
         return Book(lines)
 
     def largest(self) -> Book:
-        """Return the lines of which the largest part counts."""
+        """Return the lines in which the largest part counts."""
         return Book({name: pair for name, pair in self.lines.items() if not adds_up(name)})
 
     def amount(self, unit: Unit, kind: str = "") -> Amount:
@@ -237,7 +225,6 @@ class Book:
 
 
 def _lines(event: ExactEvent) -> dict[str, Pair]:
-    """Return what one event adds to each line."""
     cost = (event.cost.epsilon * event.count, event.cost.delta * event.count)
     number = (event.count, 0)
     own = Unit(event.unit)
@@ -265,7 +252,7 @@ def line(unit: Unit, kind: str) -> str:
 
 
 def adds_up(name: str) -> bool:
-    """Return whether parts add up in a line, rather than the largest counting."""
+    """Return whether a line adds up parts, rather than taking the largest."""
     unit, _, kind = name.partition(" ")
     return unit in (Unit.CLIENT.value, RELEASES) or kind in NUMBERS
 
@@ -289,16 +276,9 @@ def check_name(name: str, value: str) -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """The data of an account: all of it, or one part of one layout.
+    """The data of an account, or one part of one layout, by its name ``account#layout/part``.
 
-    Parameters
-    ----------
-    account : str
-        Name of the account of all the data.
-    layout : str
-        Name of the cut; empty for all of the data.
-    name : str
-        The account's own name: ``account`` or ``account#layout/part``.
+    ``layout`` is empty for all of the data.
     """
 
     account: str
@@ -319,10 +299,10 @@ class Place:
 
     @property
     def all_layouts(self) -> str:
-        """Name of the sums over all layouts of the data."""
+        """Return the name of the sums over all layouts of the data."""
         return f"{self.account}\t"
 
     @property
     def own_layout(self) -> str:
-        """Name of the sums of the part's layout."""
+        """Return the name of the sums of the part's layout."""
         return f"{self.account}\t{self.layout}"

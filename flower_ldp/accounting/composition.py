@@ -1,25 +1,22 @@
-r"""What a series of releases costs in all: the smaller of two bounds, one line per unit.
+r"""Bounds on the total cost of releases, per unit (docs/accounting.md).
 
 **Pure**: epsilons add up, and so do deltas (Dwork and Roth 2014, Theorems 3.14 and 3.16).
 
-**Privacy loss distributions.** Binary randomized response with parameter :math:`\epsilon`
-dominates every :math:`\epsilon`-DP mechanism: for any two neighbours, its two output laws
-are those of one bit's responses, post-processed (Kairouz, Oh, Viswanath 2015). So n
-releases reveal at most what n responses do, whose loss is a sum of independent
-:math:`\pm\epsilon_i`, each :math:`+\epsilon_i` with probability
-:math:`e^{\epsilon_i}/(1+e^{\epsilon_i})`, and
+**Privacy loss distributions.** Binary randomized response with parameter :math:`\epsilon` dominates
+every :math:`\epsilon`-DP mechanism (Kairouz, Oh, Viswanath 2015). The loss of n responses is a sum
+of independent :math:`\pm\epsilon_i`, each :math:`+\epsilon_i` with probability
+:math:`e^{\epsilon_i}/(1+e^{\epsilon_i})`, so n releases have
 
 .. math:: \delta(\epsilon) = E[(1 - e^{\epsilon - L})_+], \quad L = \textstyle\sum_i \pm\epsilon_i.
 
-The sum's law is found by convolution (dp-accounting), and the smallest epsilon whose
-delta is at most the one asked for is reported. A release with a delta of its own is at
-most as revealing as one that with probability delta tells everything and else is pure, so
-the deltas are taken off the one asked for first.
+The sum's law is a convolution (dp-accounting). A release with a delta is at most as revealing as
+one that tells everything with probability delta and else is pure, so the deltas are first taken off
+the one asked for.
 
-**When each holds.** Both hold for mechanisms that are chosen with all earlier reports in
-view. The second also needs the *epsilons* and the number of releases to be fixed
-beforehand, or chosen without regard to reports (Rogers et al. 2016). Limits are therefore
-enforced on pure sums, and the second bound is a statement about a plan.
+**When each holds.** Both hold for mechanisms chosen with all earlier reports in view. The second
+also needs the *epsilons* and the number of releases to be fixed beforehand, or chosen without
+regard to reports (Rogers et al. 2016). Limits are therefore enforced on pure sums; the second bound
+is for plans.
 """
 
 from __future__ import annotations
@@ -58,8 +55,8 @@ class Totals:
     pure : PrivacySpent
         Sums of epsilons and of deltas.
     approximate : PrivacySpent or None
-        From privacy loss distributions, at the delta that was asked for; None if that
-        delta leaves no room for a bound.
+        From privacy loss distributions, at the delta asked for; None if that leaves no room for a
+        bound.
     """
 
     pure: PrivacySpent
@@ -67,10 +64,9 @@ class Totals:
 
     @property
     def smaller(self) -> PrivacySpent:
-        """The bound with the smaller epsilon; its delta belongs to it.
+        """Return the bound with the smaller epsilon, with its delta.
 
-        The pure one if the difference is less than a hundredth: a chance of failure should
-        buy something.
+        The pure one if the difference is less than a hundredth.
         """
         if self.approximate is None:
             return self.pure
@@ -79,17 +75,16 @@ class Totals:
 
 
 def totals(events: Iterable[PrivacyEvent], *, delta: float) -> dict[Unit, Totals]:
-    """Bound what each unit's releases cost it, those about coarser units included.
+    """Bound the cost of releases for each unit, releases about coarser units included.
 
     Each unit has the delta to itself. Conditional claims are in no bound.
 
     Parameters
     ----------
     events : iterable of PrivacyEvent
-        The releases.
     delta : float
-        Of the approximate bound, in (0, 1): the probability with which its epsilon may
-        fail to hold. Choose it far below one over the number of units that are protected.
+        Probability, in (0, 1), with which the approximate bound may fail. Choose it far below one
+        over the number of protected units.
 
     Returns
     -------
@@ -120,7 +115,6 @@ def totals(events: Iterable[PrivacyEvent], *, delta: float) -> dict[Unit, Totals
 def _approximate(
     events: tuple[PrivacyEvent, ...], pure: PrivacySpent, delta: float
 ) -> PrivacySpent | None:
-    """Return the bound at ``delta``, or None if nothing of delta is left for it."""
     counts: Counter[float] = Counter()
     for event in events:
         counts[float(event.epsilon)] += event.count
@@ -208,26 +202,24 @@ _SAMPLER = 2.0**-63
 def composed_epsilon(shifts: Iterable[float], *, delta: float) -> float:
     r"""Return the epsilon of all Gaussian releases together, at ``delta``: less than the sum.
 
-    Releases whose noise is normal, with shifts :math:`\mu_1, \ldots, \mu_n` (the inputs' distance
-    over the noise's standard deviation), tell two inputs apart no better than one normal shift by
-    :math:`\sqrt{\mu_1^2 + \cdots + \mu_n^2}` does, also if each is chosen with the earlier ones in
-    view (Dong, Roth and Su, "Gaussian Differential Privacy", 2022, Corollary 3.3). So their epsilon
-    at a chosen delta is read off one curve.
+    Releases with normal noise and shifts :math:`\mu_1, \ldots, \mu_n` (the inputs' distance over
+    the noise's standard deviation) tell two inputs apart no better than one shift of
+    :math:`\sqrt{\mu_1^2 + \cdots + \mu_n^2}`, also if each is chosen with the earlier ones in view
+    (Dong, Roth and Su, "Gaussian Differential Privacy", 2022, Corollary 3.3).
 
-    **When it holds.** The inputs' neighbouring relation is that of the shifts. If the shifts too
-    are chosen with earlier releases in view, it holds for a **cap** on :math:`\mu_1^2 + \cdots +
-    \mu_n^2` that is set beforehand and never exceeded: such a cap is a privacy filter (Smith and
-    Thakurta, "Fully Adaptive Composition for Gaussian Differential Privacy", 2022), and what it
-    guarantees is the epsilon of the whole cap, however little of it was used. It does not hold for
-    the sum that was reached when somebody who sees the releases decides when to stop or how much to
-    spend. Shifts that are fixed beforehand are their own cap. Ledgers here keep no such cap, so
-    what is computed is a statement about a plan, and budgets are enforced on sums.
+    **When it holds.** The inputs' neighbouring relation is that of the shifts. The shifts are fixed
+    beforehand, or else a **cap** on :math:`\mu_1^2 + \cdots + \mu_n^2` that is never exceeded (a
+    privacy filter: Smith and Thakurta, "Fully Adaptive Composition for Gaussian Differential
+    Privacy", 2022). A cap guarantees the epsilon of the whole cap, however little of it was used.
+    It does not hold for the sum reached when somebody who sees the releases decides when to stop or
+    how much to spend. Ledgers keep no such cap: this is for plans, and budgets are enforced on
+    sums.
 
     Parameters
     ----------
     shifts : iterable of float
-        Of each release, positive: ``[mechanism.shift] * rounds``; for a cap and at most n
-        releases, any n whose squares add up to the cap.
+        Of each release, positive: ``[mechanism.shift] * rounds``; for a cap and at most n releases,
+        any n whose squares add up to the cap.
     delta : float
         In [1e-12, 1).
 
@@ -285,33 +277,31 @@ class ShuffleBound:
 
 
 def shuffled(epsilon: float, *, clients: int, delta: float) -> ShuffleBound | None:
-    r"""Return what one report of each of ``clients`` clients costs if they are shuffled.
+    r"""Return the cost of one report of each of ``clients`` clients if they are shuffled.
 
-    **Condition.** A shuffler that the server does not control collects the reports of n
-    clients, removes every trace of who sent which, and hands them on in random order. Flower
-    has no such part: a server receives each reply with its sender's identity. Without it the
-    figure here means nothing, which is why it is never part of a total and stands on a line
-    of its own that names the condition.
+    **Condition.** A shuffler that the server does not control collects the reports of n clients,
+    removes every trace of who sent which, and hands them on in random order. Flower has none: a
+    server receives each reply with its sender's identity. The figure is therefore never part of a
+    total.
 
-    **Theorem** (Feldman, McMillan, Talwar 2021, "Hiding Among the Clones", Theorem 3.1). Let
-    each of n clients report once through an :math:`\epsilon_0`-DP local randomizer. For any
-    :math:`\delta \in (0, 1]` with :math:`\epsilon_0 \le \ln(n / (16 \ln(2/\delta)))` the
-    shuffled reports are :math:`(\epsilon, \delta)`-DP for one client's data replaced, with
+    **Theorem** (Feldman, McMillan, Talwar 2021, "Hiding Among the Clones", Theorem 3.1). Let each
+    of n clients report once through an :math:`\epsilon_0`-DP local randomizer. For any
+    :math:`\delta \in (0, 1]` with :math:`\epsilon_0 \le \ln(n / (16 \ln(2/\delta)))` the shuffled
+    reports are :math:`(\epsilon, \delta)`-DP for one client's data replaced, with
 
     .. math:: \epsilon = \ln\left(1 + \frac{e^{\epsilon_0}-1}{e^{\epsilon_0}+1} \left(
         \frac{8\sqrt{e^{\epsilon_0}\ln(4/\delta)}}{\sqrt n} + \frac{8 e^{\epsilon_0}}{n}
         \right)\right).
 
-    The constants were not compared with the paper's text; tests hold the formula to be no
-    smaller than the exact privacy of the paper's pair of clone distributions.
+    The constants were not compared with the paper's text; tests hold the formula to be no smaller
+    than the exact privacy of the paper's pair of clone distributions.
 
     Parameters
     ----------
     epsilon : float
         Of one client's whole report in the round (pure, local); finite and positive.
     clients : int
-        Clients that report in the round and whose reports are shuffled together. Those that
-        drop out do not count, nor do those that help the server.
+        Clients whose reports are shuffled together, without those that drop out or help the server.
     delta : float
         Probability with which the bound may fail, in (0, 1).
 

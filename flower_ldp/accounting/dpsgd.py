@@ -1,54 +1,45 @@
-r"""How much noise DP-SGD needs, and what it guarantees, for one example **replaced**.
+r"""The noise that DP-SGD needs, and its guarantee, for one example **replaced**.
 
-**What is accounted for.** T steps; in each, every one of n examples takes part with probability
-q, independently (Poisson sampling); gradients are clipped to length C each, added up, and
-normal noise of standard deviation :math:`\sigma C` is added to the sum. n, q and T are public.
+**What is accounted for.** T steps. In each, every one of n examples takes part with probability q,
+independently (Poisson sampling); gradients are clipped to length C each and added up; normal noise
+of standard deviation :math:`\sigma C` is added to the sum. n, q and T are public.
 
-**The guarantee.** With lengths in units of C, each step tells two data sets that differ in one
-example's content apart no better than the laws :math:`(1 - q) N(0, \sigma^2) + q N(\pm 1,
-\sigma^2)` are, whatever was seen before, and no less (docs/dpsgd_release.md has the proof: joint
-convexity and Kahane's inequality). So T steps tell no more than T independent draws from these do.
-The sum of their losses is computed here, with every error of rounding and of the transform on
-the safe side.
+**One step.** With lengths in units of C, write :math:`\nu_c = (1 - q) N(0, \sigma^2) + q N(c,
+\sigma^2)`. Whatever was seen before, a step is dominated
 
-Accountants usually state the epsilon for an example *removed* or *added*. It is smaller for the
-same noise, and means less; docs/dpsgd_release.md has the figures.
-
-**One step.** In units of the clipping length, with noise :math:`\sigma` and sampling rate q, write
-:math:`\nu_c = (1 - q) N(0, \sigma^2) + q N(c, \sigma^2)`. A step is dominated
-
-- for one example **replaced**, by :math:`(\nu_1, \nu_{-1})`, which is its own mirror image
-  (docs/dpsgd_release.md has the proof);
+- for one example **replaced**, by :math:`(\nu_1, \nu_{-1})`, its own mirror image. This is tight
+  (proof in docs/dpsgd_release.md, by joint convexity and Kahane's inequality);
 - for one **removed**, by :math:`(\nu_1, N(0, \sigma^2))`, and for one **added**, by the same pair
   the other way round (Zhu, Dong and Wang, "Optimal Accounting of Differential Privacy via
-  Characteristic Function", 2022, Theorem 11).
+  Characteristic Function", 2022, Theorem 11). Accountants usually state this epsilon, which is
+  smaller for the same noise, and means less.
 
 Domination means :math:`\int (p - \gamma q)_+` for every :math:`\gamma > 0`, so steps compose, also
-if each is chosen with the earlier ones in view (the same, Theorem 10).
+if each is chosen with the earlier ones in view (the same, Theorem 10): T steps tell no more than T
+independent draws. The sum of their losses is computed here.
 
 **Rounding.** The loss :math:`l` rises with the output. Between two points of the grid, the law's
-mass is moved to both ends so that its mass under the other law is kept too. The ratio
-:math:`r = e^{-l}` then has the same mean and is spread further, so the mean of the convex
-:math:`(1 - \gamma r)_+` rises, for every :math:`\gamma` ("connecting the dots": Doroshenko et
-al. 2022). Above the last point the same is done with r = 0; below the first, r is lowered to it.
+mass moves to both ends so that its mass under the other law is kept too. The ratio :math:`r =
+e^{-l}` keeps its mean and is spread further, so the mean of the convex :math:`(1 - \gamma r)_+`
+rises, for every :math:`\gamma` ("connecting the dots": Doroshenko et al. 2022). Above the last
+point the same is done with r = 0; below the first, r is lowered to it.
 
-**Many steps.** A sum of T independent losses is found by one fast Fourier transform. Plainly done,
-it is wrong by about 1e-13 at every point, which is more than a small delta. So the law is
-**tilted** first,
-:math:`\tilde p(l) = p(l) e^{\theta l} / M(\theta)`, with theta such that the sum's mean is the
-epsilon of interest, and tilted back afterwards:
+**Many steps.** One fast Fourier transform gives the sum of T independent losses. Its error of about
+1e-13 at every point exceeds a small delta, so the law is first **tilted**, :math:`\tilde p(l) =
+p(l) e^{\theta l} / M(\theta)`, with theta such that the sum's mean is the epsilon of interest, and
+tilted back afterwards:
 
 .. math:: \delta(\epsilon) = \sum_{s > \epsilon} (1 - e^{\epsilon - s})\, M(\theta)^T
           e^{-\theta s}\, \tilde p_T(s).
 
-The factor before the sum is Chernoff's bound; what follows is of order one, so an error of 1e-9
-in it is relative, at any delta. Everything that is rounded or cut off is added:
+The first factors are Chernoff's bound and the rest is of order one, so an error of 1e-9 in it is
+relative, at any delta. Everything that is rounded or cut off is added:
 
-- the transform, its power and its inverse, by the error bound for each
-  :math:`\|\hat y - y\|_2 \le 8 u \log_2 N\, \|y\|_2` (Higham, "Accuracy and Stability of Numerical
-  Algorithms", 2002, Theorem 24.2), times the norm of the weights (Cauchy and Schwarz);
-- sums above the window, which the transform folds back into it: what folds in only adds, and
-  what is folded out is at most Chernoff's bound for it. An epsilon below the window has delta 1;
+- the transform, its power and its inverse, by the error bound for each :math:`\|\hat y - y\|_2 \le
+  8 u \log_2 N\, \|y\|_2` (Higham, "Accuracy and Stability of Numerical Algorithms", 2002, Theorem
+  24.2), times the norm of the weights (Cauchy and Schwarz);
+- sums above the window: those that fold into it only add, and those that fold out are at most
+  Chernoff's bound. An epsilon below the window has delta 1;
 - roundings of masses and losses: 1e-12 of each step's, on both.
 """
 
@@ -123,7 +114,7 @@ class SampledGaussian(Checked):
         Parameters
         ----------
         epsilon : float
-            At least 0, and finite.
+            Of all steps, per example; finite and at least 0.
         replace : bool
             For one example replaced, this package's unit; False for one added or removed.
 
@@ -138,21 +129,9 @@ class SampledGaussian(Checked):
         return _delta(self.noise_multiplier, self.sample_rate, self.steps, epsilon, replace)
 
     def epsilon(self, delta: float, *, replace: bool = True) -> float:
-        """Return an epsilon with at most ``delta``: never below the smallest.
+        """Return an epsilon with at most ``delta``, in [1e-15, 1): never below the smallest.
 
-        Parameters
-        ----------
-        delta : float
-            In [1e-15, 1).
-        replace
-            As in :meth:`delta`.
-
-        Raises
-        ------
-        ValueError
-            If delta is outside its interval.
-        ModuleNotFoundError
-            If scipy (extra ``accounting`` or ``dpsgd``) is not installed.
+        ``replace`` and the errors are those of :meth:`delta`.
         """
         check_in("[1e-15, 1)", "delta", delta)
         laws = _laws(self.noise_multiplier, self.sample_rate, replace)
@@ -164,10 +143,8 @@ def noise_multiplier(epsilon: float, delta: float, *, sample_rate: float, steps:
 
     Parameters
     ----------
-    epsilon : float
-        Of the whole training, per example; in [0.01, 30].
-    delta : float
-        Of the whole training, per example; in [1e-10, 0.5].
+    epsilon, delta : float
+        Of the whole training, per example; in [0.01, 30] and [1e-10, 0.5].
     sample_rate : float
         Probability that an example takes part in a step; in [1e-9, 1].
     steps : int
@@ -176,7 +153,7 @@ def noise_multiplier(epsilon: float, delta: float, *, sample_rate: float, steps:
     Returns
     -------
     float
-        At most one part in a thousand more than what the accounting here needs, and never less.
+        At most one part in a thousand more than the accounting here needs, and never less.
 
     Raises
     ------
@@ -212,7 +189,7 @@ def _least_noise(epsilon: float, delta: float, sample_rate: float, steps: int) -
 
 
 def check_noise(plan: TrainingPlan) -> None:
-    """Return if a plan's noise is enough for what it claims, by the accounting of this module.
+    """Check by this module's accounting that a plan's noise is enough for its claim.
 
     Raises
     ------
@@ -266,18 +243,9 @@ def _laws(noise: float, rate: float, replace: bool) -> tuple[LossLaw, ...]:
 
 @dataclass(frozen=True)
 class LossLaw:
-    """Law of one step's loss, on whole multiples of ``unit``.
+    """Law of one step's loss, on whole multiples of ``unit`` from ``first`` on.
 
-    Parameters
-    ----------
-    unit : float
-        Distance of the points; positive.
-    first : int
-        The lowest point, in units.
-    masses : ndarray of float64, shape (points,)
-        Probabilities, right to 1e-12 of each.
-    infinite : float
-        Probability of an infinite loss.
+    ``masses`` are right to 1e-12 of each; ``infinite`` is the probability of an infinite loss.
     """
 
     unit: float
@@ -287,7 +255,7 @@ class LossLaw:
 
     @property
     def losses(self) -> Array:
-        """The points, as losses."""
+        """Return the points, as losses."""
         return np.arange(self.first, self.first + len(self.masses)) * np.float64(self.unit)
 
 
@@ -389,19 +357,7 @@ def _rounded(p: Array, q: Array, grid: NDArray[np.int64], unit: float) -> LossLa
 
 
 class LossSum:
-    """Law of the sum of independent losses, exact to many digits around one point.
-
-    :meth:`delta` is an upper bound everywhere and tight around there.
-
-    Parameters
-    ----------
-    law : LossLaw
-        Of one.
-    steps : int
-        At least 1.
-    around : float
-        Where it shall be exact: the epsilon of interest.
-    """
+    """Law of the sum of ``steps`` independent losses, exact to many digits near ``around``."""
 
     def __init__(self, law: LossLaw, steps: int, *, around: float) -> None:
         losses, coarse = law.losses, _coarsened(law)
@@ -438,7 +394,7 @@ class LossSum:
         self._beyond = beyond * (1.0 + 1e-6) - math.expm1(steps * math.log1p(-law.infinite))
 
     def delta(self, epsilon: float) -> float:
-        """Return at least the delta at ``epsilon``, at most 1."""
+        """Return an upper bound on the delta at ``epsilon``, tight near ``around``; at most 1."""
         below = epsilon - self._steps * _ROUNDING * (1.0 + abs(epsilon))
         exponent = self._log_scale - self._tilt * below
         if exponent > 600.0 or below < self._lowest:
@@ -453,7 +409,7 @@ class LossSum:
 
 
 def chernoff_epsilon(law: LossLaw, steps: int, delta: float) -> float:
-    """Return an epsilon with at most about ``delta``: somewhat too large, a point to start at."""
+    """Return an epsilon with about ``delta``, somewhat too large, to start a search at."""
     losses, masses = _coarsened(law)
 
     def bound(log_tilt: float) -> float:

@@ -8,8 +8,8 @@ when
 * the app's task is over: it said so, or was silent for a minute;
 * no object of an announced reply came for :data:`SILENCE` seconds.
 
-The app's data so far is dropped, and its task is ended, so Flower takes no further call of
-it. The guard answers for it when the loop asks for the next message.
+The app's data so far is dropped, and its task is ended, so Flower takes no further call of it. The
+guard answers for it when the loop asks for the next message.
 
 Trees of objects are registered under the store's lock. An app could otherwise have Flower drop part
 of a tree half-way, which is then never freed, and ends the node when dropped.
