@@ -1,0 +1,281 @@
+"""Gradient inversion: what a server learns from one client's update, raw or randomized.
+
+A client takes one step on one image of MNIST. The server sees the update, or a randomizer's report
+as the vector that it stands for. The server then attacks:
+
+* ``_gradient_inversion.py`` rebuilds the image in two ways. SSIM and MSE tell how near it comes,
+  for images in [0, 1].
+* *named*: which of 100 images it was, if the server has all of them. The server takes the
+  likeliest by the mechanism's law, and breaks ties at random.
+* *digit*: the class of images whose mean update has the largest cosine with the vector. The means
+  are those of 1,000 test images.
+
+The weight of the total variation is chosen for each row on four other images. "Noise alone" is a
+random vector in place of the report. The other floors are a random test image of another class,
+and the mean of the 1,000 images.
+
+    python benchmarks/inversion_of_updates.py /path/to/mnist.npz
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+from _environment import write_report
+from _gradient_inversion import CLASSES, Victim, deep_leakage, lenet, with_prior
+from _inversion import Images, nearness
+from _runs import Mnist, Output, Run
+from _sent_updates import Channel, Floats, Scores, channels
+from numpy.typing import NDArray
+from torch import Tensor
+
+from flower_ldp.mechanisms import RandomSource
+
+HERE = Path(__file__).resolve().parent
+RATE = 0.1
+PUBLIC, CANDIDATES, OTHERS, TUNED_ON, SHOWN = 1_000, 100, 20, 4, 4
+PRIORS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Images (n, 28, 28) in [0, 1], their classes and their updates (n, d)."""
+
+    images: Images
+    labels: NDArray[np.int64]
+    updates: Floats
+
+    @property
+    def targets(self) -> Tensor:
+        """Classes as rows of zeros and a one, (n, 10)."""
+        return one_hot(self.labels)
+
+    def part(self, rows: slice) -> Examples:
+        """Return some of them."""
+        return Examples(self.images[rows], self.labels[rows], self.updates[rows])
+
+
+def one_hot(labels: NDArray[np.int64]) -> Tensor:
+    return torch.eye(CLASSES)[torch.from_numpy(labels)]
+
+
+def read(mnist: Path, victim: Victim, clients: int, seed: int) -> tuple[Examples, Examples]:
+    """Return randomly chosen training images, and the public ones."""
+    with np.load(mnist) as file:
+        chosen = np.random.default_rng(seed).permutation(len(file["x_train"]))[:clients]
+        tables = [
+            (file["x_train"][chosen], file["y_train"][chosen]),
+            (file["x_test"][:PUBLIC], file["y_test"][:PUBLIC]),
+        ]
+    found = []
+    for images, labels in tables:
+        pixels, classes = images.astype(np.float32) / np.float32(255), labels.astype(np.int64)
+        inputs, targets = torch.from_numpy(pixels).unsqueeze(1), one_hot(classes)
+        pairs = zip(inputs.split(100), targets.split(100), strict=True)
+        updates = torch.cat([victim.updates(*pair) for pair in pairs])
+        found.append(Examples(pixels, classes, updates.numpy()))
+    return found[0], found[1]
+
+
+def compared(images: Images, found: Images) -> Run:
+    """Return mean and deviation of SSIM and MSE of pairs (n, 28, 28)."""
+    near = [nearness(images[i : i + 1], found[i : i + 1]) for i in range(len(images))]
+    row: Run = {}
+    for name, values in (("ssim", [one.ssim for one in near]), ("mse", [one.mse for one in near])):
+        row[name] = round(statistics.mean(values), 5)
+        row[f"{name}-deviation"] = round(statistics.stdev(values), 5)
+    return row
+
+
+def floors(clients: Examples, public: Examples, seed: int) -> dict[str, Run]:
+    """Return the nearness of images that have nothing to do with the update."""
+    rng = np.random.default_rng(seed)
+    pairs = [
+        rng.choice(np.flatnonzero(public.labels != label), size=OTHERS, replace=False)
+        for label in clients.labels
+    ]
+    others = public.images[np.concatenate(pairs)]
+    mean = np.broadcast_to(public.images.mean(axis=0), clients.images.shape)
+    return {
+        "a random image of another class": compared(
+            np.repeat(clients.images, OTHERS, axis=0), others
+        ),
+        "the mean image": compared(clients.images, mean),
+    }
+
+
+def cosines(vectors: Floats, others: Floats) -> Scores:
+    """Return the cosine of every vector (n, d) with every other one (m, d)."""
+    unit, other = (
+        one / np.maximum(np.linalg.norm(one, axis=1, keepdims=True), 1e-30)
+        for one in (vectors.astype(np.float64), others.astype(np.float64))
+    )
+    return np.asarray(unit @ other.T)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """All rows against the same images."""
+
+    victim: Victim
+    tuned_on: Examples
+    attacked: Examples
+    guessed: Examples
+    public: Examples
+    steps: int
+    evaluations: int
+    seed: int
+
+    def run(self, channel: Channel) -> tuple[Run, Images, Images]:
+        """Return a row of the table, and the images of both attacks."""
+        rng = RandomSource.seeded(self.seed)
+        began, tuned = time.process_time(), self._prior(channel, rng)
+        seen = [channel.send(update, rng) for update in self.attacked.updates]
+        vectors = np.stack([one.vector for one in seen])
+        leaked = torch.stack(
+            [
+                deep_leakage(self.victim, channel.distance(one), number, self.evaluations)
+                for number, one in enumerate(seen)
+            ]
+        ).numpy()
+        prior = max(tuned, key=lambda weight: tuned[weight])
+        smooth = self._smoothed(vectors, self.attacked, [prior] * len(seen))
+        row: Run = {
+            "sent": channel.name,
+            "deep-leakage": compared(self.attacked.images, leaked),
+            "with-prior": compared(self.attacked.images, smooth),
+            "prior": prior,
+            "ssim-of-priors": tuned,
+            "cosine-with-the-true-update": _diagonal(vectors, self.attacked.updates),
+            "cosine-with-the-update-found": self._cosine_found(vectors, smooth),
+            **self._guesses(channel, rng),
+            "processor-seconds": round(time.process_time() - began, 1),
+        }
+        return row, leaked, smooth
+
+    def _prior(self, channel: Channel, rng: RandomSource) -> dict[float, float]:
+        """Return the mean SSIM that each weight of the total variation has on other images."""
+        own, times = self.tuned_on, len(PRIORS)
+        vectors = np.stack([channel.send(update, rng).vector for update in own.updates])
+        many = Examples(
+            np.tile(own.images, (times, 1, 1)),
+            np.tile(own.labels, times),
+            np.tile(own.updates, (times, 1)),
+        )
+        weights = [weight for weight in PRIORS for _ in own.labels]
+        found = self._smoothed(np.tile(vectors, (times, 1)), many, weights)
+        parts = zip(PRIORS, np.split(found, times), strict=True)
+        return {weight: compared(own.images, part)["ssim"] for weight, part in parts}
+
+    def _smoothed(self, vectors: Floats, examples: Examples, weights: list[float]) -> Images:
+        seen, priors = torch.from_numpy(vectors), torch.tensor(weights)
+        found = with_prior(self.victim, seen, examples.targets, priors, self.seed, self.steps)
+        return np.asarray(found.numpy())
+
+    def _cosine_found(self, vectors: Floats, images: Images) -> float:
+        inputs = torch.from_numpy(images).unsqueeze(1)
+        return _diagonal(vectors, self.victim.updates(inputs, self.attacked.targets).numpy())
+
+    def _guesses(self, channel: Channel, rng: RandomSource) -> Run:
+        own, numbers = self.guessed, np.random.default_rng(self.seed)
+        seen = [channel.send(update, rng) for update in own.updates]
+        means = [self.public.updates[self.public.labels == n].mean(axis=0) for n in range(CLASSES)]
+        along = cosines(np.stack([one.vector for one in seen]), np.stack(means))
+        named = []
+        for one, update in zip(seen, own.updates, strict=True):
+            others = numbers.choice(PUBLIC, size=CANDIDATES - 1, replace=False)
+            scores = channel.scores(
+                one, np.concatenate([update[None], self.public.updates[others]])
+            )
+            best = scores == scores.max()
+            named.append(float(best[0] / best.sum()))
+        return {
+            "named": round(statistics.mean(named), 4),
+            "digit": round(float((along.argmax(axis=1) == own.labels).mean()), 4),
+        }
+
+
+def _diagonal(vectors: Floats, others: Floats) -> float:
+    return round(float(np.diagonal(cosines(vectors, others)).mean()), 4)
+
+
+def draw(images: Images, rows: list[tuple[str, Images, Images]], path: Path) -> None:
+    """Write the first images, each with both attacks; a row for each channel."""
+    from matplotlib.figure import Figure
+
+    size, left, head = 0.5, 2.05, 0.22
+    columns = 3 * SHOWN
+    width, height = left + size * columns + 0.1 * SHOWN, head + size * len(rows)
+    figure = Figure(figsize=(width, height), dpi=100)
+    for number, (name, *attacks) in enumerate(rows):
+        bottom = 1 - (head + size * (number + 1)) / height
+        figure.text(
+            (left - 0.08) / width, bottom + size / 2 / height, name, ha="right", va="center"
+        )
+        for column in range(columns):
+            shown, kind = divmod(column, 3)
+            start = (left + size * column + 0.1 * shown) / width
+            axis = figure.add_axes((start, bottom, 0.96 * size / width, 0.96 * size / height))
+            axis.imshow((images, *attacks)[kind][shown], cmap="gray", vmin=0, vmax=1)
+            axis.set_axis_off()
+            if number == 0:
+                axis.set_title(("true", "DLG", "TV")[kind], fontsize=9, pad=2)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def main(
+    mnist: Mnist,
+    images: Annotated[int, typer.Option(min=SHOWN, help="Images to rebuild.")] = 12,
+    guesses: Annotated[int, typer.Option(min=1, help="Images to guess.")] = 100,
+    steps: Annotated[int, typer.Option(min=8, help="Of Adam.")] = 600,
+    evaluations: Annotated[int, typer.Option(min=1, help="Of L-BFGS, for an image.")] = 1_500,
+    seed: Annotated[int, typer.Option(min=0)] = 1,
+    output: Output = HERE / "results" / "inversion_of_updates.json",
+    pictures: Annotated[Path | None, typer.Option(help="Where to draw four images.")] = None,
+) -> None:
+    """Attack every row, print a line for each; write a results file."""
+    torch.set_num_threads(1)
+    victim = Victim(lenet(seed), RATE)
+    clients, public = read(mnist, victim, TUNED_ON + images + guesses, seed)
+    attacked = clients.part(slice(TUNED_ON, TUNED_ON + images))
+    attack = Attack(
+        victim,
+        clients.part(slice(TUNED_ON)),
+        attacked,
+        clients.part(slice(TUNED_ON + images, None)),
+        public,
+        steps,
+        evaluations,
+        seed,
+    )
+    rows: list[Run] = []
+    drawn: list[tuple[str, Images, Images]] = []
+    for channel in channels(RATE):
+        row, leaked, smooth = attack.run(channel)
+        print(row, flush=True)
+        rows.append(row)
+        drawn.append((channel.name, leaked, smooth))
+    words = ["mnist.npz", f"--images {images}", f"--guesses {guesses}", f"--steps {steps}"]
+    words += [f"--evaluations {evaluations}", f"--seed {seed}"]
+    body = {
+        "torch": torch.__version__,
+        "weights": attacked.updates.shape[1],
+        "length-of-updates": round(float(np.linalg.norm(attacked.updates, axis=1).mean()), 3),
+        "rows": rows,
+        "floors": floors(attacked, public, seed),
+    }
+    write_report(output, "benchmarks/inversion_of_updates.py", words, body)
+    if pictures is not None:
+        draw(attacked.images, drawn, pictures)
+
+
+if __name__ == "__main__":
+    typer.run(main)
