@@ -1,7 +1,8 @@
 """Attacks that turn the update of one example back into its image.
 
 The victim is the LeNet with sigmoids of Zhu, Liu and Han ("Deep Leakage from Gradients", 2019).
-It has 13,426 weights, drawn from [-0.5, 0.5]. Its update is one step of gradient descent on one image.
+It has 13,426 weights, drawn from [-0.5, 0.5]. Its update is one step of gradient descent on one
+image.
 The attacker has the weights, the learning rate and the randomizer's settings.
 
 * ``deep_leakage`` is the attack of Zhu et al.: L-BFGS finds an image and a soft label together.

@@ -44,7 +44,7 @@ def table() -> str:
 
 def test_the_table_is_that_of_the_results() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    (shown,) = re.findall(r"<!-- inversion -->\n\n(.*?)\n\n<!-- end -->", text, flags=re.DOTALL)
+    (shown,) = re.findall(r"<!-- updates -->\n\n(.*?)\n\n<!-- end -->", text, flags=re.DOTALL)
     assert shown == table(), "run python -m tests.unit.test_inversion_figures"
 
 
@@ -80,8 +80,8 @@ def test_no_image_is_named_more_often_than_epsilon_allows() -> None:
 
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    written = f"<!-- inversion -->\n\n{table()}\n\n<!-- end -->"
-    found = re.sub(r"<!-- inversion -->.*?<!-- end -->", lambda _: written, text, flags=re.DOTALL)
+    written = f"<!-- updates -->\n\n{table()}\n\n<!-- end -->"
+    found = re.sub(r"<!-- updates -->.*?<!-- end -->", lambda _: written, text, flags=re.DOTALL)
     PAGE.write_text(found, encoding="utf-8")
 
 
