@@ -1,4 +1,4 @@
-"""Exact amounts of privacy, and an account's spending line by line.
+"""Exact amounts of privacy, and an account's spending line by line (docs/ledger.md).
 
 **Amounts.** Epsilon is counted in units of 1e-12 and delta in units of 1e-18, as 64-bit integers. A
 cost is rounded **up** and a limit **down**; sums add no error. A float means its shortest decimal:
@@ -20,10 +20,9 @@ line                  content
 ``releases``          number of all releases
 ====================  ===================================================================
 
-**Parts.** A layout cuts the data into disjoint parts by index. A release about a part reveals
-nothing about an example outside of it, so of each layout an example or label has spent at most the
-**largest** part. A client has data in every part: for it parts **add up**, and so do numbers of
-releases.
+**Parts.** A layout cuts the data into disjoint parts by index. Of each layout an example or label
+has spent at most the **largest** part. For a client, with data in every part, parts **add up**, and
+so do numbers of releases.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The durable privacy ledger, a file that the data owner keeps.
+"""The durable privacy ledger, a file that the data owner keeps (docs/ledger.md).
 
-``ledger`` is its face, one open file. Beneath it, in the order of the data: ``charges`` (charges,
-limits, receipts, the ledger's time), ``file`` (its tables, who may write it), ``rows`` (digests and
-the chain), ``sums`` (what was spent), ``entries`` (and the long check), ``limits`` (and plans);
-``anchor`` keeps its end elsewhere.
+``ledger`` is one open file. Beneath it: ``charges`` (charges, limits, receipts, time), ``file``
+(tables, rights), ``rows`` (digests, the chain), ``sums`` (spending), ``entries`` (and the whole
+check), ``limits`` (and plans), ``anchor``.
 """
 
 from flower_ldp.accounting.ledger.charges import Charge, Entry, Limit, Mark, NumberLimit, Receipt

@@ -1,17 +1,14 @@
 """Rollback anchors: the end of a ledger's chain, kept where restoring the ledger does not reach.
 
-Nothing inside a file shows that it is an older copy of itself. An anchor stores the ledger's mark
-in a file on another disk, or behind a command that asks a TPM, a keystore or a counter on another
-machine. The order is ledger, anchor, release:
+A charge is committed, then the anchor moves to it, then a report may leave (docs/ledger.md). So
 
-- a charge is committed, then the anchor moves to it, then a report may leave;
 - a ledger **ahead** of its anchor was killed in between: nothing left, it is accepted;
-- an anchor **ahead** of its ledger, or with an entry that the ledger does not have, shows that the
-  ledger was set back or is another: refused.
+- an anchor **ahead** of its ledger, or with an entry that the ledger lacks, shows that the ledger
+  was set back or is another: refused.
 
-A missing, empty or unreadable anchor refuses every release. ``flower-ldp ledger anchor`` alone
-makes one, from a ledger that its owner trusts. It moves while the ledger is locked for writing,
-always to the newest entry, so concurrent charges cannot move it back.
+A missing, empty or unreadable anchor refuses every release. Only ``flower-ldp ledger anchor`` makes
+one. It moves while the ledger is locked for writing, always to the newest entry, so concurrent
+charges cannot move it back.
 """
 
 import contextlib
@@ -51,14 +48,9 @@ class Anchor:
         raise NotImplementedError
 
     def compare(self, head: Mark, chain_at: Callable[[int], bytes]) -> Mark:
-        """Return the stored mark if it is in the history that ends with ``head``.
+        """Return the stored mark if it is in the history of ``head``, or raise LedgerError.
 
         The ledger is locked against charges; ``chain_at`` returns an entry's chain value.
-
-        Raises
-        ------
-        LedgerError
-            Saying what is wrong and what to do.
         """
         with self._asked():
             mark = self.read()
@@ -104,12 +96,7 @@ class FileAnchor(Anchor):
     """A mark in a file, which must be on another disk than the ledger to be of use.
 
     It is replaced whole. It belongs to the user who charges, with mode 0600, in a folder that
-    nobody else may write to.
-
-    Parameters
-    ----------
-    path : Path
-        Absolute.
+    nobody else may write to. ``path`` is absolute.
     """
 
     path: Path
@@ -154,7 +141,7 @@ class CommandAnchor(Anchor):
     With the further argument ``read`` it prints its mark, or an empty line. With ``write`` it reads
     a mark from its input, stores it and prints the stored one. A mark is one line: the ledger's
     name, the number of entries and the chain value, separated by blanks. Any other output, another
-    exit status than 0 and a longer time than ``timeout`` are errors.
+    exit status than 0 and more than ``timeout`` seconds are errors.
 
     Parameters
     ----------
@@ -191,13 +178,7 @@ class CommandAnchor(Anchor):
             raise LedgerError(f"{self} stores another mark than it was given")
 
     def _ask(self, word: str, given: str) -> str:
-        """Return the command's output; its standard error is this process's.
-
-        Raises
-        ------
-        LedgerError
-            If it cannot be run, fails, takes too long, or prints anything but a short text.
-        """
+        """Return the command's output, or raise LedgerError."""
         with self._asked():
             self._check_program()
             process = subprocess.Popen(
@@ -251,13 +232,7 @@ def parse(text: str, source: str) -> Mark:
 
 
 def _spoken(process: subprocess.Popen[bytes], given: str, end: float) -> bytes:
-    """Return the beginning of the command's output, up to its end.
-
-    Raises
-    ------
-    subprocess.TimeoutExpired
-        If the output is not closed at the moment ``end``.
-    """
+    """Return the command's first output; TimeoutExpired if it is not closed by ``end``."""
     if sys.platform == "win32":  # no waiting for pipes there; the process ends at the same moment
         return process.communicate(given.encode("ascii"), max(0.0, end - time.monotonic()))[0]
     if process.stdin is not None:
@@ -280,7 +255,6 @@ def _spoken(process: subprocess.Popen[bytes], given: str, end: float) -> bytes:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the command and its children."""
     if sys.platform != "win32":
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,10 +1,9 @@
 """Arguments and results of the ledger: charges, limits, receipts, entries, time.
 
-**Time** follows the clock, never goes back, and never jumps far ahead by itself. One charge with a
-clock that is ahead would empty all windows for good, so a charge more than 400 days past the latest
-entry is refused until the owner confirms the clock. If the *ledger* is ahead, its owner can let its
-time go on from its latest entry at the clock's pace: dates stay ahead, windows have their full
-length.
+**Time** follows the clock and never goes back. A charge more than 400 days past the latest entry is
+refused until the owner confirms the clock, since it would empty all windows for good. A *ledger*
+that is ahead can go on from its latest entry at the clock's pace: dates stay ahead, windows have
+their full length.
 """
 
 import json
@@ -69,11 +68,10 @@ class Charge:
     parameters : str
         Public parameters, as a JSON object.
     waived : mapping of str to tuple of Unit
-        By mechanism, the units for which the data's owner declares the release post-processing:
-        finer than the release's own. A waiver for a unit holds for all finer ones.
+        By mechanism, units finer than the release's own for which the owner declares it
+        post-processing. A waiver holds for all finer units too.
     during : int, optional
-        The run that asks for a release in :data:`NO_RUN`, whose report may answer messages of every
-        run and type: that run's limits count it too.
+        The run that asks for a release in :data:`NO_RUN`; that run's limits count it too.
     releases : int
         Number of releases that this pays for, in [0, 2^32]: one, or a plan's rounds. 0 if nothing
         leaves for this charge alone.
@@ -128,7 +126,7 @@ class Charge:
 
     @cached_property
     def exact(self) -> tuple[ExactEvent, ...]:
-        """The events as they are stored."""
+        """Return the events as they are stored."""
         return tuple(
             ExactEvent(
                 event.mechanism,
@@ -142,7 +140,7 @@ class Charge:
 
     @cached_property
     def book(self) -> Book:
-        """Cost of the release."""
+        """Return the cost of the release."""
         return Book.of(self.exact, self.releases)
 
     def _waived(self, event: PrivacyEvent) -> tuple[str, ...]:
@@ -156,13 +154,11 @@ class Charge:
 
 
 class _Windowed(Checked):
-    """A limit that may hold for every period of some length."""
-
     window_seconds: float | None
 
     @property
     def microseconds(self) -> int:
-        """Length of the window, rounded up; 0 without one."""
+        """Return the length of the window, rounded up; 0 without one."""
         return math.ceil((self.window_seconds or 0) * 1_000_000)
 
 
@@ -173,8 +169,7 @@ class Limit(_Windowed):
     Parameters
     ----------
     unit : Unit
-        The protected unit. Costs of coarser units count too; costs of finer ones guarantee nothing
-        for it.
+        Costs of coarser units count too; costs of finer ones guarantee nothing for it.
     scope : str
         ``"run"``: one run together with :data:`NO_RUN`. ``"life"``: ever. ``"window"``: any period
         of ``window_seconds``.
@@ -202,7 +197,7 @@ class Limit(_Windowed):
 
     @property
     def allowed(self) -> Amount:
-        """The limit, exact."""
+        """Return the limit, exact."""
         return Amount.allowance(self.epsilon, self.delta)
 
     def __str__(self) -> str:
@@ -274,7 +269,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Entry:
-    """One charge as the ledger holds it.
+    """One charge as the ledger holds it; its other fields are those of :class:`Charge`.
 
     Parameters
     ----------
@@ -282,16 +277,10 @@ class Entry:
         1, 2, 3, ... in the order of charging.
     at : int
         Microseconds since 1970 (UTC).
-    data_id, run_id, message_id, message_type, fingerprint, parameters
-        As in :class:`Charge`.
-    events : tuple of ExactEvent
-        As in :class:`Charge`, exact.
     chain : bytes
         Chain value, 32 bytes.
     sealed : bool
         Whether a report was stored; if not, none has left.
-    releases : int
-        As in :class:`Charge`.
     """
 
     number: int
@@ -309,7 +298,7 @@ class Entry:
 
     @property
     def book(self) -> Book:
-        """Cost of the entry."""
+        """Return the cost of the entry."""
         return Book.of(self.events, self.releases)
 
     def rows(self) -> list[dict[str, object]]:
@@ -342,17 +331,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Verification:
-    """What :meth:`Ledger.verify` found in order.
-
-    Parameters
-    ----------
-    entries, sealed : int
-        Number of entries, and of those with a report.
-    totals : int
-        Number of running sums that agree with the entries.
-    mark : Mark
-        The end of the chain.
-    """
+    """The numbers of entries, reports and sums that :meth:`Ledger.verify` found in order."""
 
     entries: int
     sealed: int
@@ -364,15 +343,8 @@ class Verification:
 class Clock:
     """The clock and the ledger's time, in microseconds since 1970 (UTC).
 
-    Parameters
-    ----------
-    shown : int
-        What the clock shows.
-    latest : int
-        Time of the latest entry; 0 if there is none.
-    set_at, set_to : int
-        What the clock showed, and what the ledger's time was, when the owner last set it; both
-        0 if that was never done.
+    ``latest`` is the latest entry's, 0 if there is none. ``set_at`` and ``set_to`` are the clock's
+    and the ledger's time when the owner last set it, both 0 if never.
     """
 
     shown: int
@@ -386,28 +358,22 @@ class Clock:
 
     @property
     def time(self) -> int:
-        """The ledger's time, if it were not for the entries."""
+        """Return the ledger's time, if it were not for the entries."""
         return self.set_to + self.shown - self.set_at
 
     @property
     def ahead(self) -> int:
-        """How much the owner has set the ledger's time ahead of the clock."""
+        """Return how much the owner has set the ledger's time ahead of the clock."""
         return self.set_to - self.set_at
 
     @property
     def jumped(self) -> bool:
-        """Whether the time is so far past the latest entry that a charge is refused."""
+        """Return whether the time is so far past the latest entry that a charge is refused."""
         known = max(self.latest, self.set_to)
         return self.latest > 0 and self.time - known > MOST_JUMP
 
     def of_a_charge(self) -> int:
-        """Return the time of a charge that is made now.
-
-        Raises
-        ------
-        LedgerError
-            If the clock jumped.
-        """
+        """Return the time of a charge that is made now; LedgerError if the clock jumped."""
         if self.jumped:
             raise LedgerError(
                 f"the clock shows {day(self.shown)}, more than {MOST_JUMP // DAY} days past the "

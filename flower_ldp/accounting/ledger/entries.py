@@ -220,7 +220,7 @@ def _check_totals(db: sqlite3.Connection, expected: Mapping[Key, Book]) -> None:
 
 
 def _check_reports(db: sqlite3.Connection) -> int:
-    """Check each report against its entry; return how many there are."""
+    """Check each report against its entry; return their number."""
     count = 0
     query = "SELECT report.entry, chain FROM report LEFT JOIN entry ON entry.id = report.entry"
     for number, chain in db.execute(query):

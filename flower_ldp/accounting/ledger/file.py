@@ -1,19 +1,12 @@
-"""The ledger's file: tables, rights, opening, and errors.
+"""The ledger's file: tables, rights, opening, and errors (docs/ledger.md).
 
-The journal is a rollback journal with full synchronous writes. A write-ahead log would hold
-committed rows in a second file until a checkpoint: a copy of the main file would hold smaller
-totals, and a damaged end of a log is dropped in silence. ``PERSIST`` overwrites the journal, which
-saves two operations on the folder per commit.
-
-``entry``, ``event``, ``waiver`` and ``releases`` hold charges, ``report`` sealed reports, ``total``
-and ``course`` running sums, ``head`` the end of the chain, ``clock`` the ledger's time.
-:mod:`.rows` has their digests.
+The journal is a rollback journal: a write-ahead log would hold committed rows in a second file.
+``PERSIST`` saves two operations on the folder per commit.
 
 SQLite finds the journal of a killed commit by the name of the file. Under a second name half a
-commit is read as whole; who may write to a folder can remove the journal or replace the file, and
-who may write to a folder above can replace the folder. All of this is checked at every opening, by
-``stat`` and by descriptors that open nothing: closing another descriptor of a SQLite file drops
-this process's locks on it.
+commit is read as whole. Who may write to the folder, or one above, can remove the journal or
+replace the file. This is checked at every opening, by ``stat`` and by descriptors that open
+nothing: closing another descriptor of a SQLite file drops this process's locks on it.
 """
 
 import os
@@ -184,10 +177,7 @@ def check_file(path: Path, *, read_only: bool, durable: bool = True) -> None:
 
 
 def _drop_names_of_a_creator(path: Path, status: os.stat_result) -> None:
-    """Remove the names under which the file was built, if its builder has not yet.
-
-    It was complete before it got its own name, so no journal belongs to the other.
-    """
+    """Remove other names of a new, complete file that its builder has left."""
     with os.scandir(path.parent) as found:
         for one in found:
             if one.name.startswith(f".{path.name}.") and one.name.endswith(".new"):
@@ -200,8 +190,8 @@ def _drop_names_of_a_creator(path: Path, status: os.stat_result) -> None:
 def create(path: Path, *, durable: bool = True) -> None:
     """Make a new ledger under its name, complete or not at all.
 
-    It is built under another name with mode 0600 and then linked: no process sees half a ledger,
-    and two that create it at once get the same one.
+    It is built under another name with mode 0600 and then linked, so that two processes which
+    create it at once get the same one.
     """
     check_folder(path.parent, f"ledger {path}", lenient=not durable)
     if os.path.lexists(path.with_name(path.name + "-journal")):
@@ -259,10 +249,7 @@ def connect(
 
 
 def undo(path: Path) -> None:
-    """Undo a transaction that a killed process never committed.
-
-    SQLite reads nothing until a connection that may write, as the next client's, has done this.
-    """
+    """Undo a transaction that a killed process never committed; until then SQLite reads nothing."""
     with understandable(path):
         check_file(path, read_only=False)
         with closing(connect(path, timeout=30.0)) as db:
@@ -270,9 +257,9 @@ def undo(path: Path) -> None:
 
 
 def check_schema(path: Path, db: sqlite3.Connection) -> None:
-    """Refuse a file that is no ledger, has another version, or foreign tables, triggers or views.
+    """Refuse a file that is no ledger, of another version, or with foreign tables.
 
-    A trigger could change what a charge writes.
+    Foreign triggers and views too: a trigger could change what a charge writes.
     """
     application = pragma_number(db, "application_id")
     version = pragma_number(db, "user_version")
@@ -315,8 +302,7 @@ def check_owned(status: os.stat_result, name: str, *, anyone: bool = False) -> N
 def check_folder(folder: Path, name: str, *, lenient: bool = False) -> None:
     """Refuse a folder that others may write to, or that lies in one; LedgerError says what to do.
 
-    ``name`` is the file's, for the error; ``lenient``, for simulations, checks this folder alone
-    and warns once.
+    ``lenient``, for simulations, checks this folder alone and warns once.
     """
     if not lenient:
         check_way(folder, name)
@@ -331,7 +317,7 @@ def check_way(path: Path, name: str) -> None:
     """Refuse a path on which somebody else can replace a file, link or folder.
 
     Every folder on the way, links and their targets included, must belong to root or this user, and
-    nobody else may write to it unless it is sticky. Then the checked path is the one that is opened
+    nobody else may write to it unless it is sticky. Then the checked path is the one opened
     afterwards. The file itself is not checked.
     """
     if sys.platform == "win32":
@@ -363,7 +349,6 @@ def check_mount(path: Path, name: str) -> None:
 
 
 def _mount(path: Path) -> bytes | None:
-    """Return the number of a path's mount, or None where the system has none."""
     if sys.platform != "linux":
         return None
     handle = os.open(path, _PATH_ONLY)

@@ -9,7 +9,6 @@
 Steps 1 and 3 are on disk before the next one begins, so released <= sealed <= charged at every
 moment. A crash between 1 and 3 wastes a charge; after 3 the same message gets the stored report. A
 message that was charged and never sealed is refused for good: a second draw needs a second charge.
-docs/ledger.md names the tests.
 """
 
 from __future__ import annotations
@@ -64,7 +63,6 @@ class Ledger:
         Parameters
         ----------
         path : path-like
-            The file.
         create : bool
             Make a missing file. By default it is an error: a lost ledger must not start at zero by
             itself.
@@ -76,8 +74,8 @@ class Ledger:
             Whether charges and reports wait for the disk. **Never False for real data**: a power
             loss would forget charges.
         anchor : Anchor, optional
-            Holds the ledger's mark: compared now, and moved at every charge before :meth:`charge`
-            returns (:mod:`.anchor`). A missing file is then never made.
+            Compared now, and moved at every charge before :meth:`charge` returns (:mod:`.anchor`).
+            A missing file is then never made.
         timeout : float
             Seconds to wait for another process's transaction.
         clock : callable
@@ -174,17 +172,16 @@ class Ledger:
         Parameters
         ----------
         charge : Charge
-            The release.
         limits : sequence of Limit
             All limits of this data. A unit without any has no budget.
         basis : Charge, optional
-            An earlier charge that the release depends on: written in the same transaction, unless
-            it was before. It has no report.
+            An earlier charge that the release depends on, written in the same transaction if it is
+            missing. It has no report.
         numbers : sequence of NumberLimit
             All limits on the number of releases of this data.
         repeats : int, optional
             Count a stored report that is sent again, as :meth:`count` does ``"again"``, up to this
-            number. Without it the report is not counted: for the owner's own use.
+            number. None, for the owner's own use, counts nothing.
 
         Returns
         -------
@@ -194,8 +191,8 @@ class Ledger:
         Raises
         ------
         BudgetExhausted
-            If a limit would be exceeded, ``repeats`` too, or a run that is over its limit asks for
-            a report of run 0; nothing was written.
+            If a limit would be exceeded, ``repeats`` too, or a run over its limit asks for a report
+            of run 0; nothing was written.
         RefusalError
             With :data:`~flower_ldp.refusals.REFUSED_REPEAT`: the same data, run and message were
             charged for another request, or no report was sealed.
@@ -226,9 +223,7 @@ class Ledger:
         Parameters
         ----------
         receipt : Receipt
-            Of its charge.
         report : bytes
-            The report.
         last : bytes
             Prefix of the part's last report, if it has one: after such a report none is stored.
 
@@ -271,17 +266,7 @@ class Ledger:
     ) -> bool:
         """Return whether a charge would be written together with its basis; writes nothing.
 
-        Parameters
-        ----------
-        charge, basis : Charge
-            A release and its earlier charge: a round and its plan, a stage and its reservation.
-        limits, numbers
-            As :meth:`charge` has them.
-
-        Raises
-        ------
-        BudgetExhausted, RefusalError, LedgerError
-            As :meth:`charge` would now.
+        Arguments and errors are those of :meth:`charge`.
         """
         with self._transaction(READ) as (db, head):
             known = entries.find(db, head, charge)
@@ -292,15 +277,7 @@ class Ledger:
             return len(list(fitting(db, head, charge, basis, limits, numbers, at))) > 1
 
     def has_report(self, data_id: str, beginning: bytes) -> bool:
-        """Return whether a report with this prefix was sealed for a part of the data.
-
-        Parameters
-        ----------
-        data_id : str
-            The part's whole name.
-        beginning : bytes
-            First bytes of the report.
-        """
+        """Return whether a report with this prefix was sealed for a part, by its whole name."""
         with self._transaction(READ) as (db, _):
             return entries.has_report(db, data_id, beginning)
 
@@ -333,7 +310,7 @@ class Ledger:
             return entries.unsealed(db, head, charge)
 
     def count(self, data_id: str, kind: charges.Kind, most: int | None = None) -> int:
-        """Count an answer or failure beside charges; on disk when this returns.
+        """Count an answer or failure beside charges; return the number of its kind, on disk.
 
         Parameters
         ----------
@@ -344,11 +321,6 @@ class Ledger:
             ``"failed"``: the app failed after a charge. ``"unprotected"``: a raw reply left.
         most : int, optional
             The largest number; of ``"again"`` and ``"acknowledged"`` together.
-
-        Returns
-        -------
-        int
-            The number of this kind.
 
         Raises
         ------
@@ -379,14 +351,9 @@ class Ledger:
     def totals(self, data_id: str, run_id: int | None = None) -> dict[Unit, Amount]:
         """Return the amounts that count towards limits, in one run or in all.
 
-        Costs of coarser units and conditional claims, which :meth:`spending` separates, are
-        included. For all of the data it is the most that any record has spent; for a part, that of
-        the part's records.
-
-        Returns
-        -------
-        dict of Unit to Amount
-            Units without a guarantee are missing.
+        They include costs of coarser units and conditional claims. For all of the data each is the
+        most that any record has spent; for a part, that of the part's records. Units without a
+        guarantee are missing.
         """
         found = {spent.unit: spent.counted for spent in self.spending(data_id, run_id)}
         return {unit: amount for unit, amount in found.items() if amount != Amount()}
@@ -494,7 +461,6 @@ class Ledger:
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[tuple[sqlite3.Connection, Head]]:
-        """Run the body in one transaction; yield the connection and the head."""
         with self._lock, file.understandable(self._path):
             if os.getpid() != self._process:
                 raise LedgerError(
@@ -534,13 +500,12 @@ class Ledger:
         return head
 
     def _compare(self, anchor: Anchor, head: Head) -> Mark:
-        """Return an anchor's mark, inside a transaction, if it is in the file's history."""
         return anchor.compare(head.mark, partial(rows.chain_at, self._db, head))
 
     def _catch_up(self, head: Head) -> None:
         """Move the anchor to the head, inside a writing transaction.
 
-        The anchor is behind if a process was killed between its charge and the anchor.
+        It is behind if a process was killed between its charge and the anchor.
         """
         if self._anchor is not None and self._compare(self._anchor, head) != head.mark:
             self._anchor.move(head.mark)

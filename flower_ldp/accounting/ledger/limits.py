@@ -1,14 +1,12 @@
-"""Whether a charge fits: every limit of every unit that it concerns, and the rounds of its plan.
+"""Checks that a charge fits each limit of each unit that it concerns, and its plan's rounds.
 
-**Plans.** A plan of private training is charged whole, in one entry about all of the data. Each
-round is an entry without cost, written before the first step is taken, in one part,
-``data#patients:PLAN/rounds`` or ``data#rows:PLAN/rounds``. The part's number of releases is the
-number of used rounds. It stands among the totals, where a lost row shows, and is compared with the
-plan's in the same transaction.
+**Plans.** A plan of private training is one entry, charged as a whole. Each round is an entry
+without cost, written before the first step, in the part ``data#patients:PLAN/rounds`` or
+``data#rows:PLAN/rounds``, whose number of releases is that of used rounds.
 
-A release that is private per row says little about a patient with many rows, and both kinds in one
-account would have no meaningful sum: an account takes one kind. The first charge per patient leaves
-a mark, an entry without cost in ``data#patients:unit/mark``.
+An account takes releases that are private per row or per patient, not both: they have no meaningful
+sum. The first charge per patient leaves a mark, an entry without cost in
+``data#patients:unit/mark``.
 """
 
 import sqlite3
@@ -38,7 +36,7 @@ def check_fits(
     numbers: Sequence[NumberLimit],
     at: int,
 ) -> None:
-    """Return if the charge fits everywhere at time ``at`` (microseconds), finer units included.
+    """Check that the charge fits everywhere at time ``at`` (microseconds), finer units included.
 
     Raises
     ------
@@ -83,14 +81,9 @@ def check_fits(
 
 
 def check_repeat(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit]) -> None:
-    """Return if a report of run 0 fits the run that asks for it again.
+    """Check that a report of run 0 fits the run that asks for it again, or raise BudgetExhausted.
 
     It costs nothing, but another run may have paid for it after this run had used its own limits.
-
-    Raises
-    ------
-    BudgetExhausted
-        Naming the exceeded limit of the run.
     """
     if charge.during is None:
         return
@@ -109,7 +102,7 @@ def check_repeat(db: sqlite3.Connection, charge: Charge, limits: Sequence[Limit]
 
 
 def rounds_part(example: str, plan: str) -> str:
-    """Return the part for the rounds of a plan, by its digest and by what one example is."""
+    """Return the part for the rounds of a plan, by its digest and the kind of example."""
     return f"{_LAYOUTS[example]}:{plan}{_ROUNDS}"
 
 
@@ -166,10 +159,7 @@ def fitting(
 def example_marks(db: sqlite3.Connection, charge: Charge) -> list[Charge]:
     """Return the mark of a charge that is the account's first per patient.
 
-    Raises
-    ------
-    RefusalError
-        With ``REFUSED_POLICY``, if the charge and the account mean different examples.
+    Raises RefusalError with ``REFUSED_POLICY`` if charge and account mean different examples.
     """
     if all(event.unit is not Unit.EXAMPLE for event in charge.events):
         return []

@@ -1,7 +1,7 @@
 """Rows of the ledger with digests: a read returns what was written, or an error.
 
 * **Chain.** Entry n holds SHA-256 over its fields, its events and entry n-1's value; the head holds
-  the last one. A changed, lost or swapped entry breaks the chain.
+  the last one. A changed, lost or swapped entry breaks it.
 * **Successors.** Each row of ``total`` names the next one in key order. A sum is zero only if the
   row before says that the key is absent, so a lost row is an error and not a fresh budget.
 * **Digests** of ``head``, ``total``, ``course`` and ``report`` rows are checked at each read.
@@ -67,7 +67,7 @@ class Head:
 
     @property
     def mark(self) -> Mark:
-        """The head as a mark."""
+        """Return the head as a mark."""
         return Mark(self.ledger, self.entries, self.chain.hex())
 
 
@@ -201,8 +201,7 @@ def read_course(
 ) -> Book:
     """Return the sums over all runs just before a time and entry, by default now.
 
-    A row lost from the course makes these smaller, hence the spending *since* larger: the safe
-    side.
+    A lost row makes these smaller, hence the spending *since* larger: the safe side.
     """
     query = (
         "SELECT data_id, at, entry, book, digest FROM course"

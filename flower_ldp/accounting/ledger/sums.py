@@ -1,9 +1,8 @@
 """Running sums of the ledger: raised by each charge, and read for the next.
 
 A charge to all of the data raises its account. One to a part raises the part's account, its
-layout's sums and those over all layouts, so four rows give any record's spending, whatever the
-number of parts (:mod:`flower_ldp.accounting.amounts`). Counts beside charges stand among the
-totals, under a run of their own.
+layout's sums and those over all layouts, so four rows give any record's spending. Counts beside
+charges stand among the totals, under a run of their own.
 """
 
 import sqlite3
@@ -41,15 +40,7 @@ def raised(before: Mapping[Key, Book], run: str, place: Place, cost: Book) -> di
 
 
 class Snapshot(dict[Key, Book]):
-    """The sums of a place in a transaction, each row read once.
-
-    Parameters
-    ----------
-    db : Connection
-        In a transaction that has not raised a sum yet.
-    data_id : str
-        Name of the place: an account, or a part of its data.
-    """
+    """The sums of a place, each row read once, in a transaction that has not raised one yet."""
 
     def __init__(self, db: sqlite3.Connection, data_id: str) -> None:
         super().__init__()
@@ -184,23 +175,10 @@ def every_count(db: sqlite3.Connection) -> dict[Key, Book]:
 class UnitSpending:
     """Spending about one unit of privacy.
 
-    Parameters
-    ----------
-    unit : Unit
-        The unit.
-    direct : Amount
-        Of guarantees for the unit itself.
-    in_all : Amount
-        Of guarantees for the unit and coarser ones. Zero without any: then nothing is bounded, see
-        ``promised``.
-    counted : Amount
-        For limits: conditional claims beside ``in_all``.
-    under : mapping of str to Amount
-        Conditional claims by the mechanism's name.
-    beyond : Unbounded
-        Releases that ``in_all`` does not cover.
-    waived : int
-        Releases that the owner declared post-processing for this unit.
+    ``direct`` is for guarantees about the unit itself, ``in_all`` with coarser ones (zero: nothing
+    is bounded), ``counted`` with conditional claims too, for limits. ``under`` has these claims by
+    mechanism, ``beyond`` the releases that ``in_all`` does not cover, ``waived`` those that the
+    owner declared post-processing for this unit.
     """
 
     unit: Unit
@@ -213,7 +191,7 @@ class UnitSpending:
 
     @property
     def promised(self) -> bool:
-        """Whether there is an unconditional guarantee for the unit."""
+        """Return whether there is an unconditional guarantee for the unit."""
         return self.in_all != Amount()
 
 
