@@ -1,9 +1,6 @@
-"""``flower-ldp new``, ``app`` and ``extension``: an app to start from, and the digests of policies.
+"""``flower-ldp new``, ``app`` and ``extension``: an app to start from, and digests for policies.
 
-``new`` writes a folder with a small private app that runs: templates of this package with an app's
-names put in. They end in ``.txt``, since they are no modules of this package; what stands between
-two ``@`` is replaced. ``app`` says what an owner pins of an app and what differs between two
-bundles, ``extension`` by which digest an owner allows a mechanism from elsewhere.
+``new`` fills this package's templates, which end in ``.txt``: a name between two ``@`` is replaced.
 """
 
 import re
@@ -112,7 +109,7 @@ def extension_digest(
     distribution
         Its name, as pip has it.
     site
-        The site-packages of another installation, in place of this one's.
+        The site-packages of another installation.
     """
     found = read_distribution(distribution, None if site is None else [str(site)])
     names = sorted(found.entries)
@@ -153,8 +150,7 @@ def write_app(
     """Write an app that trains on made-up data, with a policy for simulations.
 
     It runs in flower-ldp simulate, in flwr run and, with data of your own, on your machines,
-    unchanged. --kind mechanism writes a distribution with a mechanism of your own, and no app.
-    No file is replaced: the folder must not be there yet.
+    unchanged. No file is replaced: the folder must not be there yet.
 
     Parameters
     ----------
@@ -193,8 +189,7 @@ def texts(name: str, kind: Kind, publisher: str) -> dict[str, str]:
     Raises
     ------
     ConfigError
-        If a name is none that Flower or a mechanism may have, or the app would hide a module that
-        is installed.
+        If a name is not allowed, or would hide an installed module.
     """
     if not _NAME.fullmatch(name):
         letters = "a letter, then letters, digits and hyphens, 32 at most"

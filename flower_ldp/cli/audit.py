@@ -109,7 +109,7 @@ def audit(
 
 
 def _cases(builders: Builders, mechanism: str, settings: Settings, report: Report) -> list[Case]:
-    """Build what was asked for; of all, what the epsilon and the installed packages allow."""
+    """Build the cases; of all, those that the epsilon and the installed packages allow."""
     cases = []
     for name in builders if mechanism == ALL else (mechanism,):
         try:

@@ -37,7 +37,7 @@ def _parameters(section: Section, key: str = "parameters") -> list[Fact]:
 
 
 def encrypt(file: Path, read: config.TrainConfig, report: Report) -> None:
-    """Answer for training by private updates, and for protected evaluation."""
+    """Answer for private updates and protected evaluation."""
     chosen, section = read.encrypt, read.encrypt.protection()
     kind, evaluation = chosen.encrypt_train_type, chosen.privacy_eval_type
     report.facts.update(encrypt_train_type=kind, privacy_eval_type=evaluation, mechanism=None)
@@ -62,13 +62,13 @@ def encrypt(file: Path, read: config.TrainConfig, report: Report) -> None:
 
 
 def _elsewhere(read: Section, report: Report) -> None:
-    """Name the fields of MindSpore Federated that are not used, with where Flower has them."""
+    """Name the unused fields of MindSpore Federated, and where Flower has them."""
     rows = [{"field": name, "in_flower": where} for name, where in told_elsewhere(read)]
     report.table("elsewhere", "Fields that are read and not used, and where Flower has them", rows)
 
 
 def _reports(section: config.UpdateSection) -> list[Fact]:
-    """Say what a report is for models of some sizes, and what the server does with them."""
+    """Describe a report for models of some sizes, and the server's use of reports."""
     if isinstance(section, config.DPEncryptConfig):
         return section.mechanism().describe()
     found = []
@@ -148,7 +148,7 @@ def label_dp(file: Path, chosen: config.LabelDPConfig, report: Report) -> None:
 
 
 def embedding_dp(file: Path, read: config.SplitConfig, report: Report) -> None:
-    """Answer for split learning: its embeddings and its labels."""
+    """Answer for split learning."""
     chosen = read.embedding_dp
     mechanism = chosen.mechanism()
     release = PrivacySpent(Unit.EXAMPLE, float(mechanism.record_epsilon))

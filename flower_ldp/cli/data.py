@@ -1,11 +1,8 @@
 """``flower-ldp data``: a look at the owner's own table, offline, before anything is promised.
 
-It reads the owner's data and prints numbers about it, so it is for the owner's eyes: nothing of it
-is noised, and nothing of it may leave.
-
-What it remembers of a table, to see whether groups were cut otherwise the next time, is a code of
-each row and of its group (HMAC-SHA256) under a key in a file beside it: without the key the codes
-tell nothing.
+Its numbers about the owner's data have no noise: they are for the owner's eyes, and nothing may
+leave. To notice groups that are cut otherwise the next time, it keeps a code of each row and of its
+group (HMAC-SHA256). Without the key, in a file beside, the codes tell nothing.
 """
 
 import csv
@@ -37,17 +34,7 @@ _AFRESH = "delete the file to remember this table afresh"
 
 @dataclass
 class Table:
-    """Rows and whose they are.
-
-    Parameters
-    ----------
-    groups : dict of str to int
-        How many rows each group has.
-    without : list of int
-        Numbers of the lines of rows without a group.
-    rows : dict of str to str
-        Of each row that can be told from others, its group.
-    """
+    """Rows and whose they are: group sizes, lines without a group, each distinct row's group."""
 
     groups: Counter[str] = field(default_factory=Counter)
     without: list[int] = field(default_factory=list)
@@ -76,7 +63,7 @@ def check(
     group
         Column that says whose a row is.
     row
-        Column that tells rows apart; without it all columns but the group.
+        Column that tells rows apart; by default all but the group.
     max_rows
         Rows of a patient that count in a step.
     policy
@@ -171,7 +158,7 @@ def _remembered(file: Path, table: Table, report: Report) -> None:
 
 
 def _compare(before: dict[str, str], now: dict[str, str], report: Report) -> bool:
-    """Say what changed; return whether the new table may take the place of the old one."""
+    """Report changes; return whether the new table may take the place of the old one."""
     known = {(before[row], now[row]) for row in now.keys() & before.keys()}
     compared = len(now.keys() & before.keys())
     counts = (Counter(pair[at] for pair in known).values() for at in (0, 1))

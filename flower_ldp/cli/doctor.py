@@ -1,7 +1,6 @@
 """``flower-ldp doctor``: what is here, what is missing for what, and whether it can be used.
 
-What needs a distribution that may be missing is imported where it is used, so that the rest is told
-all the same.
+Distributions that may be missing are imported where they are used, so the other checks still run.
 """
 
 import os
@@ -40,8 +39,8 @@ def doctor(report: Report, policy: Path | None = None) -> None:
     """Say what is installed, what is missing for what, and if policy and ledger can be used.
 
     Run it as the user, and in the environment, of the client. Nothing is changed, but what a crash
-    left half written in the ledger is undone. No extra is imported. What is missing for a part that
-    is not used is no error.
+    left half written in the ledger is undone. What is missing for a part that is not used is no
+    error.
 
     Parameters
     ----------
@@ -67,7 +66,7 @@ def _version_of(name: str) -> str | None:
 
 
 def versions_of(wanted: Requirement) -> str:
-    """Return the bounds that a requirement has, the lower one first."""
+    """Return a requirement's bounds, the lower one first."""
     return ",".join(sorted(map(str, wanted.specifier), reverse=True))
 
 
@@ -80,7 +79,7 @@ def admits(wanted: Requirement, version: str) -> bool:
 
 
 def requirements(extra: str = "") -> list[Requirement]:
-    """Return what the package needs, or what an extra of it asks for besides.
+    """Return the requirements of the package, or of an extra.
 
     Raises
     ------
@@ -96,14 +95,13 @@ def requirements(extra: str = "") -> list[Requirement]:
 
 
 def _unfit(wanted: Requirement) -> str:
-    """Return what is wrong with the version that is there, if one is."""
     found = _version_of(wanted.name)
     fits = found is None or admits(wanted, found)
     return "" if fits else f"{wanted.name} {found} is not {versions_of(wanted)}"
 
 
 def _installed(report: Report) -> None:
-    """Say of all that is needed, and of what extras need, whether its version fits."""
+    """Say of each requirement, of extras too, whether its version fits."""
     try:
         wanted = {name: requirements(name) for name in ("", *EXTRAS)}
     except metadata.PackageNotFoundError:
@@ -135,11 +133,7 @@ def _installed(report: Report) -> None:
 
 
 def _system(report: Report) -> None:
-    """Say what runs an app here, a guarded node, and whether random bytes come without waiting.
-
-    This package runs apps always, Flower's engine with Ray alone. Not to be able to run a guarded
-    node is no error.
-    """
+    """Say what runs an app here, a guarded node, and whether random bytes come without waiting."""
     from flower_ldp.node import FlowerChanged, NoLinux, check_here
 
     why, sandbox, seeded = "", shutil.which("bwrap"), True

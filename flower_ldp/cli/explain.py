@@ -57,7 +57,6 @@ Delta: TypeAlias = Annotated[float, Bounded("[1e-18, 1)")]
 
 
 def _bound(epsilon: float) -> str:
-    """Return an epsilon for reading, rounded up."""
     return at_least(epsilon, 7) if math.isfinite(epsilon) else "none: there is no noise"
 
 
@@ -73,18 +72,9 @@ def _worth(epsilon: float, delta: float) -> str | None:
 def _noise(
     noise: other_software.NormalNoise, epsilon: float, delta: float, rounds: int, made: str
 ) -> list[Fact]:
-    """Return what noise gives beside what was stated, what would keep that, and what it is worth.
+    """Return the true epsilon beside the stated one, and the noise that would keep that.
 
-    Parameters
-    ----------
-    noise : NormalNoise
-        Of one message.
-    epsilon, delta : float
-        As stated.
-    rounds : int
-        Messages of one client.
-    made : str
-        How its deviation comes to be.
+    ``noise`` is that of each of ``rounds`` messages; ``made`` says how its deviation is computed.
     """
     one, total = noise.epsilon(delta), noise.epsilon(delta, rounds)
     worth = {"round": _worth(one, delta), "total": _worth(total, delta)}
@@ -181,10 +171,10 @@ class Central:
     rounds
         Rounds, each of which asks the client.
     clients
-        Clients that there are; without it those of a round.
+        Clients that there are; by default those of a round.
     largest_share
-        Share of a round's examples that the largest client has, in (0, 1]; without it all have
-        as many. FedAvg weighs by examples.
+        Largest client's share of a round's examples, in (0, 1]; by default all have as many. FedAvg
+        weighs by examples.
     adaptive
         The wrapper is one with adaptive clipping.
     """
@@ -249,8 +239,8 @@ def mindspore(report: Report, file: File, rounds: int | None = None) -> None:
     file
         YAML file with the section encrypt or privacy.
     rounds
-        Rounds, each of which asks the client; of a privacy section, passes over the data. Without
-        it the file's, or 1.
+        Rounds, each of which asks the client, or passes over the data (privacy); by default the
+        file's, or 1.
     """
     if rounds is not None:
         check_in("[1, 1000000]", "rounds", rounds, int)

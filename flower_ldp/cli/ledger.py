@@ -40,8 +40,8 @@ Rows: TypeAlias = Iterable[Mapping[str, Any]]
 def create(report: Report, file: File) -> None:
     """Make a new ledger; refuse if there is a file of that name.
 
-    Do this once for data that was never released from. A ledger that got lost is restored
-    from a backup: a new one would have forgotten what was spent.
+    Do this once for data that was never released from. Restore a lost ledger from a backup: a new
+    one would have forgotten what was spent.
 
     Parameters
     ----------
@@ -98,12 +98,9 @@ def export(
 
 
 def to_file(rows: Rows, as_csv: bool, target: Path) -> int:
-    """Write rows to a file and return their number; replace the file only when all is on disk.
+    """Write rows to a file, replaced only when all is on disk, and return their number.
 
-    Raises
-    ------
-    OSError
-        If it cannot be written; the target is then as it was.
+    On an OSError the target is as it was.
     """
     # A link stays a link. What was released is the owner's to show.
     with replacing(Path(os.path.realpath(target)), mode=0o600) as file:
@@ -116,8 +113,8 @@ def to_file(rows: Rows, as_csv: bool, target: Path) -> int:
 def write_rows(rows: Rows, as_csv: bool, stream: TextIO) -> int:
     """Write rows as they come and return their number.
 
-    A spreadsheet would calculate what begins as a formula, and the server chooses some of the
-    text, as a message's identity: a ``'`` stands before it in CSV.
+    In CSV a ``'`` stands before text that a spreadsheet would read as a formula: the server chooses
+    some of it.
     """
     table, count = csv.DictWriter(stream, COLUMNS, lineterminator="\n"), 0
     if as_csv:
@@ -141,8 +138,8 @@ def verify(
 ) -> None:
     """Check the whole ledger: each entry, sum and report; charges wait meanwhile.
 
-    It takes time in proportion to the file. Keep the end of the chain that it prints elsewhere,
-    or have an anchor keep it: it shows later whether a file was set back.
+    It takes time in proportion to the file. Keep the end of the chain that it prints elsewhere, or
+    have an anchor keep it: it shows later whether a file was set back.
 
     Parameters
     ----------
@@ -151,7 +148,7 @@ def verify(
     anchor
         Compare with the rollback anchor in this file.
     anchor_command
-        Compare with the rollback anchor that this program keeps.
+        Compare with the rollback anchor of this program.
     """
     kept = _anchor_named("--anchor / --anchor-command", anchor, anchor_command)
     with look_into(file, kept) as ledger, working(f"checking {file}"):
@@ -179,8 +176,8 @@ def make_anchor(
 ) -> None:
     """Make a rollback anchor from a ledger that you trust to be the newest there is.
 
-    Name it in the policy then. Every opening compares it with the ledger and every charge moves
-    it; a ledger that was set back behind it is refused. Nothing else ever makes one.
+    Name it in the policy then. Every opening compares it with the ledger and every charge moves it;
+    a ledger that was set back behind it is refused. Nothing else ever makes one.
 
     Parameters
     ----------
@@ -286,7 +283,6 @@ def _text(microseconds: int) -> str:
 
 
 def _anchor_named(option: str, file: Path | None, command: str | None) -> Anchor | None:
-    """Return the anchor that options name."""
     with usage(option):
         words = None if command is None else shlex.split(command)
         return anchor_of(None if file is None else file.absolute(), words)

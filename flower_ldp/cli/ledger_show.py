@@ -28,17 +28,7 @@ _TAIL = 500
 def look_into(file: Path, anchor: Anchor | None = None) -> Ledger:
     """Open a ledger without changing it, unless a crash left a transaction to be undone.
 
-    Parameters
-    ----------
-    file : Path
-        The ledger.
-    anchor : Anchor, optional
-        What must lie in its history.
-
-    Raises
-    ------
-    LedgerError
-        If it cannot be opened.
+    ``anchor`` must lie in its history. Raises LedgerError if it cannot be opened.
     """
     try:
         return Ledger.open(file, read_only=True, anchor=anchor)
@@ -86,7 +76,7 @@ def show(
 
 
 def _totals(ledger: Ledger, report: Report) -> None:
-    """State what was spent over all runs, directly and in all, and what is not bounded."""
+    """State the spending over all runs, directly and in all, and what is not bounded."""
     mark = ledger.mark()
     accounts = ledger.accounts()
     found = [(data_id, row) for data_id in accounts for row in ledger.spending(data_id)]
@@ -245,7 +235,6 @@ def _numbers(ledger: Ledger, report: Report) -> None:
 
 
 def _last_entries(ledger: Ledger, last: int, report: Report) -> None:
-    """Show the newest entries."""
     first = max(1, ledger.mark().entries - last + 1)
     report.table(
         "entries",

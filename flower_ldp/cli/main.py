@@ -1,7 +1,7 @@
 """``flower-ldp``: where its commands are joined.
 
-Help is printed plain (``rich_markup_mode=None``): it is piped and searched, and rich would take
-the brackets of an interval for markup.
+Help is printed plain (``rich_markup_mode=None``): rich would take the brackets of an interval for
+markup.
 """
 
 from importlib import import_module
@@ -77,5 +77,5 @@ app = group(
 
 
 def run() -> None:
-    """Run the command line: the entry point of ``flower-ldp`` and ``python -m flower_ldp``."""
+    """Run the command line."""
     app(prog_name="flower-ldp")

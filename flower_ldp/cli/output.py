@@ -1,9 +1,9 @@
-"""What all commands share: how they answer, how they fail, and which exit codes they have.
+"""How all commands answer and fail, and their exit codes.
 
 A command fills a :class:`Report` with facts while it works. Without ``--json`` each fact is printed
 as it comes, warnings and problems on stderr. With it, stdout gets one JSON object at the end,
-whatever the outcome, and stderr the same plain lines. Wrong usage is typer's own affair: exit code
-2, and nothing on stdout.
+whatever the outcome, and stderr the same plain lines. Wrong usage is typer's: exit code 2, and
+nothing on stdout.
 """
 
 import inspect
@@ -44,11 +44,7 @@ Answering = TypeVar("Answering", bound=Callable[..., Any])
 
 
 class Command(TyperCommand):
-    """A command with plain help, as it is meant.
-
-    Typer escapes the bracket of "[default: ...]" for rich, plain help or not, and the backslash
-    would show.
-    """
+    """A command whose plain help does not show typer's escape of "[default: ...]"."""
 
     def get_help(self, ctx: click.Context) -> str:
         """Return the help text."""
@@ -56,7 +52,7 @@ class Command(TyperCommand):
 
 
 def epilog(*examples: str) -> str:
-    """Return the end of a help text: examples, each on a line of its own, and exit codes."""
+    """Return the end of a help text: examples and exit codes."""
     lines = "\n".join(f"  {example}" for example in examples)
     title = "Example:" if len(examples) == 1 else "Examples:"
     return f"\b\n{title}\n{lines}\n\n{EXIT_CODES}"
@@ -86,10 +82,10 @@ def single() -> typer.Typer:
 def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Answering], Answering]:
     """Make a command of a function or class; its parameters are the options, beside ``--json``.
 
-    A function gets the :class:`Report` as ``report``. A class is one of options, whose method
-    ``answer`` gets it. The help of an option is what the docstring says of the parameter, and the
-    declared interval (:class:`~flower_ldp.parameter_bounds.Bounded`), which is checked. A
-    ValueError that names an option, as of a mechanism's constructor, is wrong usage of it.
+    A function gets the :class:`Report` as ``report``; of a class the method ``answer`` gets it. An
+    option's help is the docstring of the parameter and its declared interval
+    (:class:`~flower_ldp.parameter_bounds.Bounded`), which is checked. A ValueError that names an
+    option is wrong usage of it.
     """
 
     def register(answering: Answering) -> Answering:
@@ -126,7 +122,7 @@ def command(app: typer.Typer, name: str, *examples: str) -> Callable[[Answering]
 
 
 def _described(answering: object) -> tuple[str, dict[str, str]]:
-    """Return what a docstring says of all, and of each parameter in its section of them."""
+    """Return a docstring's text, and that of each parameter in its section."""
     about, _, section = (inspect.getdoc(answering) or "").partition("Parameters\n----------\n")
     names = (entry.partition("\n") for entry in re.split(r"\n(?=\S)", section))
     return about, {name: " ".join(text.split()) for name, _, text in names}
@@ -163,7 +159,7 @@ def wrong(option: str, what: str) -> typer.BadParameter:
 def usage(option: str = "", known: Collection[str] = ()) -> Iterator[None]:
     """Turn a ValueError into wrong usage of an option.
 
-    Without an option it is that of the parameter which the error's text begins with, if known.
+    By default the option is the parameter which the error's text begins with, if known.
     """
     try:
         yield
@@ -180,19 +176,9 @@ def usage(option: str = "", known: Collection[str] = ()) -> Iterator[None]:
 
 
 class Report:
-    """The answer of one command.
+    """The answer of one command; ``as_json`` prints one JSON object at the end, and no text before.
 
-    Parameters
-    ----------
-    as_json : bool
-        Print one JSON object at the end, in place of text on the way.
-
-    Attributes
-    ----------
-    as_json : bool
-        As given.
-    facts : dict
-        What the JSON object holds besides ``ok``, ``problems`` and ``warnings``.
+    ``facts`` is the JSON object without ``ok``, ``problems`` and ``warnings``.
     """
 
     def __init__(self, as_json: bool) -> None:
@@ -210,7 +196,6 @@ class Report:
             self._ended_blank = text.endswith("\n")
 
     def _block(self, text: str) -> None:
-        """Print text behind a blank line, unless there is one or nothing was printed."""
         self.line(text if self._ended_blank else f"\n{text}")
 
     def tell(self, *facts: Fact) -> None:
@@ -235,10 +220,9 @@ class Report:
         title : str
             Printed above the table; without rows nothing is printed.
         rows : sequence of dict
-            In JSON.
         *columns : str or tuple
-            A key of the rows, which stands above its column; or what stands there, with the key or
-            with what makes a row's cell. Without any there is a column for each key.
+            A key of the rows, or a column's head with a key or with a function from row to cell. By
+            default a column for each key.
         """
         if key:
             self.facts[key] = rows
@@ -287,13 +271,7 @@ class Report:
             typer.echo(f"error: {line}", err=True)
 
     def finish(self) -> None:
-        """Print the JSON object if one is wanted, and leave with the exit code.
-
-        Raises
-        ------
-        typer.Exit
-            With code 1, if there is a problem.
-        """
+        """Print the JSON object if one is wanted; with a problem leave with exit code 1."""
         if self.as_json:
             own = {"ok": not self._problems, "problems": self._problems, "warnings": self._warnings}
             try:

@@ -1,8 +1,8 @@
 """``flower-ldp plan``: what a training run costs and what it can learn, before it starts.
 
-A group with a command for each mechanism, and ``advice``, which chooses one. Without a command's
-name, ``plan --params ...`` is ``plan advice`` where a total is given with clients and weights, and
-neither rounds nor an epsilon; anything else is ``plan signds``.
+It has a command for each mechanism, and ``advice``, which chooses one. Without a command's name it
+is ``plan advice`` if a total is given with clients and weights, and neither rounds nor an epsilon;
+else ``plan signds``.
 """
 
 from dataclasses import asdict, dataclass
@@ -44,11 +44,11 @@ class AdviceAsked:
     total_epsilon
         What a client may spend in the whole run, pure.
     answers_per_client
-        How often a client is asked; without it what is worth most.
+        How often a client is asked; by default what is worth most.
     rounds
-        Rounds; without it 40, or as many as have 5 reports each.
+        Rounds; by default 40, or as many as have 5 reports each.
     mechanism
-        Without it the one whose answers are worth more.
+        By default the one whose answers are worth more.
     """
 
     clients: int

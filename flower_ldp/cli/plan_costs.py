@@ -1,4 +1,4 @@
-"""Options and facts that plans and checks share: sizes, noise, and what releases cost."""
+"""Options and facts that plans and checks share: sizes, noise, and costs."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ FINER_UNITS = Fact(
 
 
 def bytes_up(size: int, rounds: int, weights: int | None = None) -> list[Fact]:
-    """Return what a client sends, beside what so many weights are as they are."""
+    """Return the bytes that a client sends, beside those of plain weights."""
     facts = [Fact("bytes_up.per_round", size, "bytes up a client and round")]
     if weights is not None:
         facts.append(Fact("bytes_up.dense_float32_per_round", 4 * weights, "   as dense float32"))
@@ -69,20 +69,10 @@ def laplace_noise(plan: LaplacePlan, probability: float, of: str = "") -> list[F
 def price(
     spent: PrivacySpent, key: str, label: str, more: str = "", *, of: str = "", meant: str = ""
 ) -> list[Fact]:
-    """Return an epsilon, whose it is, and what it is worth.
+    """Return an epsilon, whose it is, and its meaning.
 
-    Parameters
-    ----------
-    spent : PrivacySpent
-        The epsilon, with a delta if it has one.
-    key : str
-        Of the epsilon in ``epsilon``, and of its meaning in ``meaning``.
-    label, more : str
-        What stands before the epsilon, and after its unit.
-    of : str
-        What all keys begin with.
-    meant : str
-        Key of the meaning, if it is another.
+    ``key`` is its key in ``epsilon`` and in ``meaning``, unless ``meant`` is the latter; all keys
+    begin with ``of``. ``label`` and ``more`` stand before the epsilon and after its unit.
     """
     of_delta = f", delta {spent.delta:g}," if spent.delta else ""
     pure = "" if spent.delta else ", pure"
@@ -101,18 +91,10 @@ def price(
 def composed(
     events: Sequence[PrivacyEvent], rounds: int, delta: float, report: Report
 ) -> list[Fact]:
-    """Return what rounds cost, and what that is worth.
+    """Return the cost of rounds and its meaning.
 
-    Parameters
-    ----------
-    events : sequence of PrivacyEvent
-        Of one round; all per client and pure.
-    rounds : int
-        Rounds in which the client takes part.
-    delta : float
-        Of the bound by loss distributions; where it cannot be computed, that is a warning.
-    report : Report
-        Gets the warning.
+    ``events`` are those of one round, all per client and pure. ``delta`` is for the bound by loss
+    distributions; if that cannot be computed, the report gets a warning.
     """
     planned = [replace(event, count=event.count * rounds) for event in events]
     one, pure = compose(events)[Unit.CLIENT], compose(planned)[Unit.CLIENT]

@@ -38,7 +38,7 @@ class GaussianRun:
     total_delta
         Of all rounds together; the sum if left out.
     params
-        Weights that are trained, or a subspace's dimensions; for the bytes.
+        Trained weights, or a subspace's dimensions; for the bytes.
     clients
         Clients of a round.
     """
@@ -99,8 +99,8 @@ class GaussianRun:
 class LaplaceNoise:
     """Plan Laplace noise on rows of probabilities: which noise gives which epsilon, and back.
 
-    A row may change in any way, by up to 2 in the sum of its changes: the true epsilon is
-    twice the one that is published for the same noise.
+    A row may change in any way, by up to 2 in the sum of its changes: the true epsilon is twice the
+    one that is published for the same noise.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class LaplaceNoise:
     classes
         Probabilities in a row; for the bytes.
     rows
-        Rows that a client sends in a round.
+        Rows of a client in a round.
     rounds
         Rounds, each of which asks the client.
     clients
@@ -167,8 +167,8 @@ class LaplaceNoise:
 class RandomizedLabels:
     """Plan randomized labels: how many stay true, and what that costs each of them.
 
-    K-ary randomized response, which needs no prior, and what sets of labels would tell at the
-    same price. Each label is randomized once, and what it costs does not grow with the training.
+    K-ary randomized response, which needs no prior, and what sets of labels would tell at the same
+    price. Each label is randomized once: its cost does not grow with the training.
 
     Parameters
     ----------
@@ -206,7 +206,6 @@ class RandomizedLabels:
         )
 
     def _mechanism(self) -> KaryResponse:
-        """Return the response that keeps a label so often."""
         if (self.epsilon is None) == (self.keep_probability is None):
             raise wrong("--epsilon", "give one of --epsilon and --keep-probability")
         epsilon, keep = self.epsilon, self.keep_probability
@@ -216,7 +215,7 @@ class RandomizedLabels:
         return KaryResponse(epsilon or 0.0, self.classes, unit=Unit.LABEL)
 
     def _all(self, flip: float, epsilon: float) -> list[Fact]:
-        """Say what becomes of all labels, if it was said how many there are."""
+        """Say what becomes of all labels, if their number is given."""
         if self.labels is None:
             return []
         flipped, in_all = flip * self.labels, epsilon * self.labels
@@ -230,7 +229,7 @@ class RandomizedLabels:
 
 
 def _sets(mechanism: KaryResponse) -> list[Fact]:
-    """Say what sets of labels in place of labels would tell, at the same epsilon."""
+    """Say what sets of labels would tell, at the same epsilon."""
     if mechanism.categories > MAX_SET_CATEGORIES:
         return []
     sets = SubsetSelection(mechanism.epsilon, mechanism.categories)

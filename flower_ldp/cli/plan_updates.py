@@ -1,13 +1,13 @@
 r"""``flower-ldp plan signds`` and ``codeword``: what a run sends, costs and can learn.
 
-**Signal to noise.** Let a coordinate j lie in the top set of all N reporting clients for the
-sign +1, and in none for -1 (or the other way round): the best case, since clients that
-disagree take away from the sum. A report adds :math:`X = s\,[j \in J]`, and with
-:math:`p_{in} = E[v]/K`, :math:`p_{out} = (h-E[v])/(d-K)`, :math:`\delta = p_{in}-p_{out}`
+**Signal to noise.** Let a coordinate j lie in the top set of all N reporting clients for the sign
++1, and in none for -1 (or the other way round): the best case, since clients that disagree take
+away from the sum. A report adds :math:`X = s\,[j \in J]`, and with :math:`p_{in} = E[v]/K`,
+:math:`p_{out} = (h-E[v])/(d-K)`, :math:`\delta = p_{in}-p_{out}`
 
 .. math:: E[X] = \delta/2, \qquad E[X^2] = (p_{in}+p_{out})/2
 
-(docs/signds.md, "Unbiased estimate"). Reports are independent, so the sum T over N of them has
+(docs/signds.md, "Unbiased estimate"). The sum T over N independent reports has
 
 .. math:: \frac{|E[T]|}{\sqrt{\mathrm{Var}[T]}}
     = \sqrt N\,\frac{\delta/2}{\sqrt{(p_{in}+p_{out})/2 - \delta^2/4}}.
@@ -44,13 +44,13 @@ _SHUFFLER = "only if a shuffler outside the server's control mixes the reports; 
 class SignDSRun:
     """Plan a SignDS run: sizes, bytes, epsilon per round and in total, signal to noise.
 
-    All costs are per client, replace-one, and a client is taken to be asked in every round:
-    the server sees who takes part, so asking fewer clients a round amplifies nothing.
+    All costs are per client, replace-one, and a client is taken to be asked in every round: the
+    server sees who takes part, so asking fewer clients a round amplifies nothing.
 
     Parameters
     ----------
     params
-        Number of weights that are trained, d; in a subspace, its dimensions.
+        Number of trained weights, d; in a subspace, its dimensions.
     epsilon
         Of the selection, per round and client, in (0, 100].
     total_epsilon
@@ -125,14 +125,14 @@ class SignDSRun:
 
     @property
     def reports(self) -> int | None:
-        """Reports of one round, counted as Flower's FedAvg counts the clients that it asks."""
+        """Return a round's reports, counted as Flower's FedAvg counts the clients that it asks."""
         return None if self.clients is None else max(1, int(self.clients * self.participation))
 
     def _share(self, total: int, bits: Sequence[PrivacyEvent], report: Report) -> float | None:
-        """Return the epsilon that a selection may have so that all rounds fit, if there is one.
+        """Return the largest epsilon of a selection with which all rounds fit, if there is one.
 
-        A total is in units of 1e-12, in which the ledger counts, and a round's share of it is
-        rounded down: a third of 8 as a float would not fit three times.
+        A round's share is rounded down to 1e-12, the ledger's unit: a third of 8 as a float would
+        not fit three times.
         """
         units = total // self.rounds
         left = Amount(max(units - cost_of(bits), 0))
@@ -155,7 +155,6 @@ class SignDSRun:
         return planned
 
     def _outlook(self, mechanism: SignDS, plan: SelectionPlan) -> list[Fact]:
-        """Say what rounds can learn, if the clients are known."""
         reports, clients = self.reports, self.clients
         if reports is None or clients is None:
             return []
@@ -187,7 +186,7 @@ class SignDSRun:
 
 
 def cost_of(events: Sequence[PrivacyEvent]) -> int:
-    """Return what releases of all of these cost together, in the ledger's units."""
+    """Return the cost of all these releases together, in the ledger's units."""
     return sum(Amount.cost(event.epsilon).epsilon for event in events)
 
 
@@ -218,7 +217,7 @@ class CodewordRun:
     epsilon
         Per round and client, in (0, 100].
     params
-        Number of weights that are trained, d; in a subspace, its dimensions.
+        Number of trained weights, d; in a subspace, its dimensions.
     favoured
         Codewords that are favoured; 0 chooses what is worth most.
     rotations

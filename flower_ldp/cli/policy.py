@@ -159,7 +159,7 @@ def _full_releases(policy: Policy, limit: Limit, spent: Amount) -> dict[str, int
 
 
 def ledger_of(policy: Policy, report: Report) -> None:
-    """Say whether the ledger that a policy names can be used here, as a client opens it."""
+    """Check the ledger that a policy names, opened as a client opens it."""
     path = policy.ledger
     report.facts["ledger"] = {"file": str(path), "entries": None}
     if not path.exists() and policy.is_simulation:
@@ -205,7 +205,7 @@ def _reached(policy: Policy, limit: Limit, spent: Amount, report: Report) -> Non
 
 
 def over(data_id: str, limit: Limit, spent: Amount) -> str | None:
-    """Say that more was spent than a limit allows, with the figures; None if it was not."""
+    """Say that more was spent than a limit allows, or return None."""
     if spent.fits(limit.allowed):
         return None
     refused = "what counts towards it is refused"

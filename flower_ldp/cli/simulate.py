@@ -75,13 +75,7 @@ class Simulation:
     faults: list[str] | None = None
 
     def answer(self, report: Report) -> None:
-        """Run the app that was asked for.
-
-        Raises
-        ------
-        ConfigError
-            If the folder, a setting or the policy cannot be used.
-        """
+        """Run the app; ConfigError if the folder, a setting or the policy cannot be used."""
         federation = self._federation(report)
         settings = simulation.read_settings(self.run_config or [])
         own, faults = simulation.read_settings(self.node_config or []), _faults(self.faults or [])
@@ -160,7 +154,7 @@ def _surroundings(
 ) -> Iterator[None]:
     """Give the app what the engine would: a level of Flower's log, and the policy's variable.
 
-    What it prints is kept off stdout where that is for one JSON object.
+    With ``--json`` what it prints is kept off stdout.
     """
     with ExitStack() as undone:
         log = logging.getLogger("flwr")
@@ -184,7 +178,7 @@ def _surroundings(
 
 
 def _failed(what: str, error: BaseException, report: Report) -> None:
-    """Print the traceback, from the app's own frames on, and state the problem."""
+    """Print the traceback from the app's own frames on, and state the problem."""
     own = error.__traceback__
     while own is not None and own.tb_frame.f_code.co_filename == __file__:
         own = own.tb_next
