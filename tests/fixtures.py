@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, Metadata, RecordDict
 from numpy.typing import NDArray
 
@@ -16,6 +19,7 @@ from flower_ldp.accounting import Charge, Ledger, Limit
 from flower_ldp.config import LabelDPConfig, SplitConfig, TrainConfig
 from flower_ldp.config.encrypt import FORMAT
 from flower_ldp.config.labels import LABEL_FORMAT, SPLIT_FORMAT
+from flower_ldp.errors import LedgerError
 from flower_ldp.mechanisms import Codeword, Gaussian, SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.policy import Policy, files
@@ -228,6 +232,19 @@ def charge(message: object = 0, epsilon: float = 0.1, **fields: object) -> Charg
         **fields,
     }
     return Charge(**given)  # type: ignore[arg-type]
+
+
+def cannot_open(path: Path, text: str, **how: Any) -> None:
+    """Expect that a ledger is refused, for a reason that matches ``text``."""
+    with pytest.raises(LedgerError, match=text):
+        Ledger.open(path, **how)
+
+
+def edit(path: Path, *statements: str) -> None:
+    """Run statements of SQL on a database, as no ledger does."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        for statement in statements:
+            db.execute(statement)
 
 
 class Clock:

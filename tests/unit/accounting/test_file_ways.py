@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.accounting.ledger import Ledger, Limit
 from flower_ldp.accounting.ledger.anchor import CommandAnchor, FileAnchor
 from flower_ldp.accounting.ledger.file import check_way
 from flower_ldp.errors import LedgerError, RefusalError
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.privacy import Unit
+from tests.fixtures import cannot_open, charge, new_ledger
 
 if os.name != "posix":
     pytest.skip("modes, links and owners of POSIX", allow_module_level=True)
 
-LIFE = [Limit(Unit.CLIENT, "life", 2.0)]
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 MARK = f"{'a' * 32} 5 {'b' * 64}"
 
@@ -31,16 +31,15 @@ def top(tmp_path: Path) -> Path:
     """A folder above the ledger's own."""
     top = tmp_path / "top"
     (top / "own").mkdir(parents=True, mode=0o700)
-    with Ledger.open(top / "own" / "ledger.sqlite", create=True):
-        return top
+    new_ledger(top / "own" / "ledger.sqlite")
+    return top
 
 
 def spend(path: Path, message: int) -> int:
     """Return how many releases were made: one or none."""
-    cost = (PrivacyEvent("signds", 1.0),)
     try:
         with Ledger.open(path) as ledger:
-            ledger.charge(Charge("data", 1, str(message), "train", b"f", cost), LIFE)
+            ledger.charge(charge(message, 1.0), [Limit(Unit.CLIENT, "life", 2.0)])
     except (RefusalError, LedgerError):
         return 0
     return 1
@@ -56,39 +55,28 @@ def shared_by_group(top: Path) -> Path:
     return top / "own" / "ledger.sqlite"
 
 
-def linked_from_a_shared_folder(top: Path) -> Path:
+def link_in_a_shared_folder(top: Path, target: Path) -> Path:
     other = top.parent / "other"
     other.mkdir()
-    (other / "link").symlink_to(top / "own")
+    (other / "link").symlink_to(target)
     other.chmod(0o777)
-    return other / "link" / "ledger.sqlite"
+    return other / "link"
 
 
-def a_link_to_the_file_in_a_shared_folder(top: Path) -> Path:
-    other = top.parent / "other"
-    other.mkdir()
-    (other / "link.sqlite").symlink_to(Path("..", "top", "own", "ledger.sqlite"))
-    other.chmod(0o777)
-    return other / "link.sqlite"
+def link_to_the_folder(top: Path) -> Path:
+    return link_in_a_shared_folder(top, top / "own") / "ledger.sqlite"
 
 
-WAYS = [
-    shared,
-    shared_by_group,
-    linked_from_a_shared_folder,
-    a_link_to_the_file_in_a_shared_folder,
-]
+def link_to_the_file(top: Path) -> Path:
+    return link_in_a_shared_folder(top, Path("..", "top", "own", "ledger.sqlite"))
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [shared, shared_by_group, link_to_the_folder, link_to_the_file])
 def test_a_ledger_that_others_can_replace_is_refused(
     top: Path, way: Callable[[Path], Path]
 ) -> None:
     path = way(top)
-    with pytest.raises(
-        LedgerError, match=r"may be replaced: folder .* written by others \(mode 077[57]\)"
-    ):
-        Ledger.open(path)
+    cannot_open(path, r"may be replaced: folder .* written by others \(mode 077[57]\)")
     Ledger.open(path, read_only=True).close()
 
 
@@ -116,10 +104,7 @@ def test_a_folder_or_link_of_another_user_is_refused(top: Path, what: str) -> No
         path = top / "link" / "ledger.sqlite"
         path.parent.symlink_to("own")
         os.chown(path.parent, 4711, -1, follow_symlinks=False)
-    with pytest.raises(
-        LedgerError, match=rf"ledger .* may be replaced: {what} .* belongs to user 4711"
-    ):
-        Ledger.open(path)
+    cannot_open(path, rf"ledger .* may be replaced: {what} .* belongs to user 4711")
 
 
 def test_sticky_folders_and_own_links_are_no_matter(top: Path, tmp_path: Path) -> None:
@@ -143,17 +128,6 @@ def test_links_that_lead_in_a_circle_end(tmp_path: Path) -> None:
         check_way(tmp_path / "a" / "c", "ledger")
 
 
-def test_an_anchor_under_a_shared_folder_is_refused(top: Path) -> None:
-    anchor = FileAnchor(top / "own" / "mark")
-    with Ledger.open(top / "own" / "ledger.sqlite") as ledger:
-        ledger.make_anchor(anchor)
-    shared(top)
-    with pytest.raises(
-        LedgerError, match=r"anchor .* may be replaced: folder .* can be written by others"
-    ):
-        anchor.read()
-
-
 def program(folder: Path, text: str) -> CommandAnchor:
     script = folder / "mark"
     script.write_text(f"#!/bin/sh\n{text}\n")
@@ -161,14 +135,15 @@ def program(folder: Path, text: str) -> CommandAnchor:
     return CommandAnchor((str(script),), timeout=0.5)
 
 
-def test_a_program_that_others_can_replace_is_refused(top: Path) -> None:
-    anchor = program(top / "own", f"echo {MARK}")
-    assert anchor.read() is not None
+def test_an_anchor_that_others_can_replace_is_refused(top: Path) -> None:
+    file, command = FileAnchor(top / "own" / "anchor"), program(top / "own", f"echo {MARK}")
+    with Ledger.open(top / "own" / "ledger.sqlite") as ledger:
+        ledger.make_anchor(file)
+    assert command.read() is not None
     shared(top)
-    with pytest.raises(
-        LedgerError, match=r"anchor command .* may be replaced: folder .* can be written by others"
-    ):
-        anchor.read()
+    for anchor, name in ((file, "anchor"), (command, "anchor command")):
+        with pytest.raises(LedgerError, match=rf"{name} /.* may be replaced: folder .* by others"):
+            anchor.read()
 
 
 def test_what_a_program_leaves_running_is_not_waited_for_again(tmp_path: Path) -> None:

@@ -13,21 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.accounting.ledger import file as ledger_file
-from flower_ldp.accounting.ledger.file import check_file
 from flower_ldp.errors import LedgerError
-from flower_ldp.privacy import PrivacyEvent, Unit
+from tests.fixtures import LIFE, cannot_open, charge, new_ledger
 
 if os.name != "posix":
     pytest.skip("modes, links and mounts of POSIX", allow_module_level=True)
 
-LIFE = [Limit(Unit.CLIENT, "life", 10.0)]
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-
-
-def charge(message: str) -> Charge:
-    return Charge("data", 1, message, "train", b"f", (PrivacyEvent("signds", 0.1),))
 
 
 @pytest.fixture
@@ -35,23 +29,16 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "own" / "ledger.sqlite"
     path.parent.mkdir(mode=0o700)
     with Ledger.open(path, create=True, durable=False) as ledger:
-        ledger.charge(charge("0"), LIFE)
+        ledger.charge(charge("0"), [LIFE])
     return path
-
-
-def refused(path: Path, text: str, *, durable: bool = True) -> None:
-    with pytest.raises(LedgerError, match=text):
-        Ledger.open(path, durable=durable)
 
 
 def test_a_second_name_is_refused_under_both(path: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.sqlite"
     os.link(path, other)
     for name in (path, other):
-        for durable in (True, False):
-            refused(name, r"has 2 names \(hard links\)", durable=durable)
-        with pytest.raises(LedgerError, match="has 2 names"):
-            Ledger.open(name, read_only=True)
+        for how in ({}, {"durable": False}, {"read_only": True}):
+            cannot_open(name, r"has 2 names \(hard links\)", **how)
     other.unlink()
     Ledger.open(path).close()
 
@@ -60,20 +47,17 @@ def test_a_symbolic_link_leads_to_the_one_name(path: Path, tmp_path: Path) -> No
     link = tmp_path / "link"
     link.symlink_to(path)
     with Ledger.open(link, durable=False) as ledger:
-        ledger.charge(charge("1"), LIFE)
+        ledger.charge(charge("1"), [LIFE])
     assert not Path(f"{link}-journal").exists()
     assert Path(f"{path}-journal").exists()
 
 
 def test_the_name_that_a_killed_creator_left_is_taken_away(path: Path) -> None:
-    left = path.with_name(f".{path.name}.abc.new")
-    os.link(path, left)
-    Ledger.open(path).close()
-    assert not left.exists()
-    other = path.with_name(f".{path.name}.def.new")
+    left, other = (path.with_name(f".{path.name}.{name}.new") for name in ("abc", "def"))
     other.write_text("of a creator that is still at work")
     os.link(path, left)
     Ledger.open(path).close()
+    assert not left.exists()
     assert other.exists()
 
 
@@ -91,7 +75,7 @@ def test_a_creator_that_drops_its_name_meanwhile_is_no_second_name(
         return contextlib.nullcontext(iter(found or list(real(folder))))
 
     monkeypatch.setattr(os, "scandir", slow)
-    check_file(path, read_only=False)
+    ledger_file.check_file(path, read_only=False)
     assert not left.exists()
 
 
@@ -113,10 +97,9 @@ def mounted(path: Path, tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(target)], check=True)
 
 
-def test_a_file_that_is_mounted_by_itself_is_refused(mounted: Path) -> None:
-    refused(mounted, "is mounted by itself")
-    with pytest.raises(LedgerError, match="is mounted by itself"):
-        Ledger.open(mounted, read_only=True)
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_file_that_is_mounted_by_itself_is_refused(mounted: Path, read_only: bool) -> None:
+    cannot_open(mounted, "is mounted by itself", read_only=read_only)
 
 
 @pytest.mark.parametrize("numbers", [(b"mnt_id:\t1\n", b"mnt_id:\t2\n"), None])
@@ -140,8 +123,7 @@ def test_a_mounted_folder_and_other_disks_are_no_matter(tmp_path: Path) -> None:
     folder = memory / f"ledger-{os.getpid()}"
     folder.mkdir(mode=0o700)
     try:
-        Ledger.open(folder / "ledger.sqlite", create=True, durable=False).close()
-        Ledger.open(folder / "ledger.sqlite").close()
+        Ledger.open(new_ledger(folder / "ledger.sqlite")).close()
     finally:
         shutil.rmtree(folder)
 
@@ -149,15 +131,10 @@ def test_a_mounted_folder_and_other_disks_are_no_matter(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o2775])
 def test_a_folder_that_others_may_write_to_is_refused(path: Path, mode: int) -> None:
     path.parent.chmod(mode)
-    refused(path, rf"folder .* can be written by others \(mode {mode:04o}\).*chmod go-w")
-    path.parent.chmod(mode & ~0o022)
-    Ledger.open(path).close()
-
-
-@pytest.mark.parametrize("mode", [0o1777, 0o1770])
-def test_a_sticky_folder_is_none(path: Path, mode: int) -> None:
-    path.parent.chmod(mode)
-    Ledger.open(path).close()
+    cannot_open(path, rf"folder .* can be written by others \(mode {mode:04o}\).*chmod go-w")
+    for allowed in (mode & ~0o022, mode | 0o1000):  # or a sticky one
+        path.parent.chmod(allowed)
+        Ledger.open(path).close()
 
 
 def test_a_simulation_is_warned_once(path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -168,50 +145,43 @@ def test_a_simulation_is_warned_once(path: Path, caplog: pytest.LogCaptureFixtur
     (line,) = caplog.messages
     assert line.startswith("simulation: ledger ")
     assert "chmod go-w" in line
-    refused(path, "folder .* can be written by others")
     with Ledger.open(path, read_only=True) as ledger:
         ledger.verify()
 
 
 @AS_ROOT
-def test_a_folder_of_another_user_is_refused(path: Path) -> None:
-    os.chown(path.parent, 65_534, 65_534)
-    refused(path, "folder .* belongs to user 65534")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [(".", "folder .*"), ("ledger.sqlite-journal", "its journal ledger.sqlite-journal")],
+)
+def test_a_folder_or_journal_of_another_user_is_refused(path: Path, name: str, text: str) -> None:
+    os.chown(path.parent / name, 65_534, 65_534)
+    cannot_open(path, f"{text} belongs to user 65534")
 
 
 def test_a_journal_that_is_a_link_is_refused(path: Path, tmp_path: Path) -> None:
     journal = Path(f"{path}-journal")
     journal.unlink()
     journal.symlink_to(tmp_path / "elsewhere")
-    refused(path, "its journal ledger.sqlite-journal is not a regular file")
+    cannot_open(path, "its journal ledger.sqlite-journal is not a regular file")
     journal.unlink()
     journal.touch(mode=0o600)
     os.link(journal, tmp_path / "second")
-    refused(path, "journal has 2 names")
-
-
-@AS_ROOT
-def test_a_journal_of_another_user_is_refused(path: Path) -> None:
-    os.chown(f"{path}-journal", 65_534, 65_534)
-    refused(path, "its journal ledger.sqlite-journal belongs to user 65534")
+    cannot_open(path, "journal has 2 names")
 
 
 @pytest.mark.parametrize("end", ["-wal", "-shm"])
 def test_a_log_beside_it_is_refused(path: Path, end: str) -> None:
     Path(f"{path}{end}").symlink_to("nowhere")
-    refused(path, f"has ledger.sqlite{end} beside it")
+    cannot_open(path, f"has ledger.sqlite{end} beside it")
 
 
 def test_it_is_checked_at_every_opening_and_drops_no_lock(path: Path) -> None:
     """Opening and closing a descriptor of the file would let a second writer in."""
     with Ledger.open(path, durable=False) as ledger, ledger._transaction("BEGIN IMMEDIATE"):
         ledger_file.check_mount(path, "ledger")
-        locked = (
-            "import sqlite3, sys\n"
-            "db = sqlite3.connect(sys.argv[1], timeout=0)\n"
-            "db.execute('BEGIN IMMEDIATE')\n"
-        )
-        done = subprocess.run([sys.executable, "-c", locked, str(path)], capture_output=True)
+        program = "import sqlite3, sys; sqlite3.connect(sys.argv[1], 0).execute('BEGIN IMMEDIATE')"
+        done = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True)
         assert b"database is locked" in done.stderr
 
 
@@ -219,7 +189,6 @@ def test_none_is_made_in_a_folder_that_others_may_write_to(tmp_path: Path) -> No
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o775)
-    with pytest.raises(LedgerError, match=r"folder .* can be written by others"):
-        Ledger.open(folder / "ledger.sqlite", create=True)
+    cannot_open(folder / "ledger.sqlite", "folder .* can be written by others", create=True)
     assert list(folder.iterdir()) == []
     Ledger.open(folder / "ledger.sqlite", create=True, durable=False).close()
