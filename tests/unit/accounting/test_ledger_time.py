@@ -10,8 +10,7 @@ from flower_ldp.accounting.ledger import Ledger, Limit, NumberLimit
 from flower_ldp.accounting.ledger import charges as ledger_time
 from flower_ldp.errors import BudgetExhausted, LedgerError
 from flower_ldp.privacy import Unit
-from tests.fixtures import LIFE, Clock, charge
-from tests.unit.accounting.test_ledger_file import edit
+from tests.fixtures import LIFE, Clock, charge, edit
 
 DAYS = 86_400.0
 YEAR_9987 = 253_000_000_000.0
@@ -25,19 +24,27 @@ def ledger(ledger: Ledger) -> Ledger:
     return ledger
 
 
+def refused(ledger: Ledger, message: int) -> None:
+    with pytest.raises(BudgetExhausted):
+        ledger.charge(charge(message), [WINDOW])
+
+
+def wrong_clock(ledger: Ledger, message: int, text: str) -> None:
+    with pytest.raises(LedgerError, match=text):
+        ledger.charge(charge(message), [WINDOW])
+
+
 @pytest.mark.parametrize("seconds", [401 * DAYS, 4_000 * DAYS])
 def test_a_jump_is_refused_and_writes_nothing(ledger: Ledger, clock: Clock, seconds: float) -> None:
     start = clock.seconds
     clock.seconds = start + seconds
     for _ in range(2):
-        with pytest.raises(LedgerError, match=r"more than 400 days .* --accept"):
-            ledger.charge(charge(1), [WINDOW])
+        wrong_clock(ledger, 1, "more than 400 days .* --accept")
     assert ledger.mark().entries == 1
     assert ledger.spent("ward-7", 1, WINDOW).epsilon_text == "0.1"
     assert ledger.number("ward-7", NumberLimit(9, 60.0)) == 1
     clock.seconds = start + 1
-    with pytest.raises(BudgetExhausted):
-        ledger.charge(charge(1), [WINDOW])
+    refused(ledger, 1)
     clock.seconds = start + 31 * DAYS
     ledger.charge(charge(1), [WINDOW])
 
@@ -51,8 +58,7 @@ def test_a_phone_that_was_off_for_a_year_goes_on(ledger: Ledger, clock: Clock) -
 def test_a_clock_that_cannot_be_right_is_refused(path: Path, clock: Clock, seconds: float) -> None:
     clock.seconds = seconds
     with Ledger.open(path, create=True, clock=clock, durable=False) as ledger:
-        with pytest.raises(LedgerError, match="set it right"):
-            ledger.charge(charge(0), [WINDOW])
+        wrong_clock(ledger, 0, "set it right")
         with pytest.raises(LedgerError, match="set it right"):
             ledger.accept_clock()
         clock.seconds = seconds - DAYS if seconds < YEAR_9987 else 0.0
@@ -76,8 +82,7 @@ def test_a_pause_that_was_real_takes_the_owners_word(
     before = ledger.accept_clock()
     assert (before.jumped, ledger.clock().jumped, ledger.clock().ahead) == (True, False, 0)
     ledger.charge(charge(1), [WINDOW])
-    with pytest.raises(BudgetExhausted):
-        ledger.charge(charge(2), [WINDOW])
+    refused(ledger, 2)
     clock.seconds += 401 * DAYS
     with Ledger.open(path, clock=clock) as other, pytest.raises(LedgerError, match="400 days"):
         other.charge(charge(2), [WINDOW])
@@ -87,8 +92,7 @@ def test_a_word_given_for_one_time_allows_no_later_jump(ledger: Ledger, clock: C
     clock.seconds += 2_000 * DAYS
     ledger.accept_clock()
     clock.seconds += 401 * DAYS
-    with pytest.raises(LedgerError, match="400 days"):
-        ledger.charge(charge(1), [WINDOW])
+    wrong_clock(ledger, 1, "400 days")
 
 
 def test_a_ledger_of_the_year_9987_goes_on_and_frees_nothing_early(
@@ -102,24 +106,19 @@ def test_a_ledger_of_the_year_9987_goes_on_and_frees_nothing_early(
         clock.seconds = YEAR_9987
         ledger.charge(charge(1), [WINDOW])
     clock.seconds = now + 50 * DAYS
-    with pytest.raises(BudgetExhausted):
-        ledger.charge(charge(2), [WINDOW])
+    refused(ledger, 2)
     ledger.accept_clock()
     assert ledger.clock().ahead > 0
     for days in (0, 29.9):
         clock.seconds = now + (50 + days) * DAYS
-        with pytest.raises(BudgetExhausted):
-            ledger.charge(charge(2), [WINDOW])
+        refused(ledger, 2)
     clock.seconds = now + 81 * DAYS
     ledger.charge(charge(2), [WINDOW])
-    with pytest.raises(BudgetExhausted):
-        ledger.charge(charge(3), [WINDOW])
+    refused(ledger, 3)
     clock.seconds = now + 500 * DAYS
-    with pytest.raises(LedgerError, match="400 days"):
-        ledger.charge(charge(3), [WINDOW])
+    wrong_clock(ledger, 3, "400 days")
     clock.seconds = now - 9_000 * DAYS  # back once more: nothing leaves until it has caught up
-    with pytest.raises(BudgetExhausted):
-        ledger.charge(charge(3), [WINDOW])
+    refused(ledger, 3)
 
 
 def test_accepting_twice_or_a_clock_that_is_right_frees_nothing(
@@ -128,8 +127,7 @@ def test_accepting_twice_or_a_clock_that_is_right_frees_nothing(
     for step in (0.0, 10 * DAYS, -5 * DAYS, 1.0):
         clock.seconds += step
         ledger.accept_clock()
-        with pytest.raises(BudgetExhausted):
-            ledger.charge(charge(1), [WINDOW])
+        refused(ledger, 1)
     clock.seconds += 31 * DAYS
     ledger.charge(charge(1), [WINDOW])
 
@@ -140,7 +138,6 @@ def test_a_setting_that_is_lost_or_changed_is_damage(path: Path, clock: Clock, d
         ledger.charge(charge(0), [LIFE])
     edit(path, damage)
     with Ledger.open(path, clock=clock) as ledger:
-        with pytest.raises(LedgerError, match="is damaged"):
-            ledger.charge(charge(1), [LIFE])
-        with pytest.raises(LedgerError, match="is damaged"):
-            ledger.verify()
+        for question in (lambda: ledger.charge(charge(1), [LIFE]), ledger.verify):
+            with pytest.raises(LedgerError, match="is damaged"):
+                question()

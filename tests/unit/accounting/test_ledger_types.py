@@ -4,21 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from flower_ldp.accounting.ledger import Charge, Limit
+from flower_ldp.accounting.ledger import Limit
 from flower_ldp.privacy import PrivacyEvent, Unit
-
-
-def charge(**fields: object) -> Charge:
-    given = {
-        "data_id": "ward-7",
-        "run_id": 1,
-        "message_id": "m",
-        "message_type": "train",
-        "fingerprint": b"request",
-        "events": (PrivacyEvent("signds", 0.1),),
-        **fields,
-    }
-    return Charge(**given)  # type: ignore[arg-type]
+from tests.fixtures import charge
 
 
 @pytest.mark.parametrize(

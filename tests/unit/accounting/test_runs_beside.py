@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -25,12 +23,6 @@ def own(run: int, epsilon: float, part: str = PART) -> Charge:
 
 def kept(during: int, epsilon: float = 2.0) -> Charge:
     return replace(own(NO_RUN, epsilon), message_id="kept question 0", during=during)
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    with Ledger.open(tmp_path / "ledger.sqlite", create=True, durable=False) as ledger:
-        yield ledger
 
 
 def test_a_run_that_spent_its_own_is_not_given_what_another_paid_for(ledger: Ledger) -> None:
