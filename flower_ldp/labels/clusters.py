@@ -3,9 +3,6 @@
 Clients send sums (:func:`cluster_sums`), and the server adds them up (:func:`moved`). No label is
 read, but the sums show features, which label privacy does not protect. Where features must stay on
 the client, take centers from public data.
-
-Distances are found as :math:`|x|^2 + |y|^2 - 2 x y`, which loses small differences far from the
-origin. Points are therefore first centred and scaled, in doubles.
 """
 
 from collections.abc import Iterator
@@ -74,7 +71,7 @@ def moved(centers: ArrayLike, sums: ArrayLike, counts: ArrayLike) -> Floats:
     ----------
     centers : array_like of float, shape (n_clusters, d)
     sums, counts : array_like
-        Of :func:`cluster_sums`, or added up over clients.
+        Of :func:`cluster_sums`, added up over clients.
     """
     middles, number = _matrix("centers", centers, np.float32), np.asarray(counts)[:, np.newaxis]
     means = np.asarray(sums) / np.maximum(number, 1)
@@ -125,7 +122,7 @@ def _matrix(name: str, values: ArrayLike, kind: type[np.floating[Any]]) -> NDArr
 def _distances(
     points: NDArray[np.float64], others: NDArray[np.float64], size: int
 ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-    """Yield blocks of points, and half of their square distances up to a constant per point."""
+    """Yield blocks, and half of the square distances up to a constant per point."""
     squares = np.einsum("ij,ij->i", others, others) / 2
     for start in range(0, len(points), size):
         block = slice(start, min(start + size, len(points)))
@@ -136,18 +133,10 @@ def _distances(
 def centred(
     points: NDArray[np.float64], *others: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], ...]:
-    """Return points, and others with them, centred and scaled alike.
+    """Return float64 points with medians of 0, and others moved alike, scaled into [-1, 1].
 
-    Parameters
-    ----------
-    points : ndarray of float64, shape (m, d), m at least 1
-        Their medians become 0: a mean would follow one outlier.
-    *others : ndarrays of float64, shapes (n, d)
-
-    Returns
-    -------
-    tuple of ndarrays of float64
-        Of the same shapes; no entry is above 1.
+    Far from the origin square distances would lose small differences. A mean would follow one
+    outlier.
     """
     moved = np.concatenate((points, *others))
     moved /= np.abs(moved).max(initial=0.0) or 1.0  # first of all, so that no difference overflows

@@ -1,11 +1,7 @@
-r"""Losses for training on randomized labels: torch functions without state.
+"""Losses for training on randomized labels: torch functions without state.
 
-- :func:`plain_loss` takes the report for the label, and is biased towards the uniform.
-- :func:`forward_loss` is :math:`-\log \sum_y p(y | x) P(\mathrm{report} | y)` (Patrini et al. 2017,
-  Theorem 2). Its minimizer over all p is the true :math:`P(y | x)`, at any epsilon.
-- :func:`soft_target_loss` takes posteriors as targets (:func:`flower_ldp.labels.posterior`).
-
-All are post-processing of reports that are already paid for.
+All are post-processing of reports that are already paid for. Arguments whose shapes differ raise
+ValueError.
 """
 
 import torch
@@ -14,7 +10,7 @@ from torch.nn import functional
 
 
 def plain_loss(logits: Tensor, reports: Tensor) -> Tensor:
-    """Return the mean cross-entropy with the reports taken as labels.
+    """Return the mean cross-entropy with the reports taken as labels; biased towards the uniform.
 
     Parameters
     ----------
@@ -26,19 +22,17 @@ def plain_loss(logits: Tensor, reports: Tensor) -> Tensor:
 
 
 def forward_loss(logits: Tensor, likelihood: Tensor) -> Tensor:
-    """Return the mean negative log-probability of the reports.
+    r"""Return :math:`-\log \sum_y p(y | x) P(\mathrm{report} | y)`, the mean over the reports.
+
+    Its minimizer over all p is the true :math:`P(y | x)`, at any epsilon (Patrini et al. 2017,
+    Theorem 2).
 
     Parameters
     ----------
     logits : Tensor of float, shape (n, k)
     likelihood : Tensor of float, shape (n, k)
-        P(report | label y) in column y, from the mechanism's ``likelihood``. A positive factor of a
-        row only adds a constant to the loss.
-
-    Raises
-    ------
-    ValueError
-        If the shapes differ.
+        P(report | label y) in column y, from the mechanism's ``likelihood``, up to a positive
+        factor for each row.
     """
     _same_shape("likelihood", likelihood, logits)
     joint = functional.log_softmax(logits, dim=1) + likelihood.log()
@@ -51,12 +45,7 @@ def soft_target_loss(logits: Tensor, targets: Tensor) -> Tensor:
     Parameters
     ----------
     logits, targets : Tensor of float, shape (n, k)
-        Rows of the targets add up to 1.
-
-    Raises
-    ------
-    ValueError
-        If the shapes differ.
+        Rows of the targets add up to 1, as those of :func:`flower_ldp.labels.posterior`.
     """
     _same_shape("targets", targets, logits)
     return functional.cross_entropy(logits, targets)

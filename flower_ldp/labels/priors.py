@@ -9,15 +9,15 @@ is log-concave over its distribution p of labels. Expectation-maximization climb
 each step replaces p by the mean of the posteriors :math:`P(y | \mathrm{report}_i) \propto p(y)
 P(\mathrm{report}_i | y)`.
 
-**By neighbours**: examples with near features mostly have the same label, so a prior is the mean of
-the neighbours' posteriors:
+**By neighbours**: examples with near features mostly have the same label. With every step of
 
 .. math:: q_i \leftarrow \frac{1}{m} \sum_{j \in N(i)} P(\cdot \mid \mathrm{report}_j, q_j)
 
-With every step a report reaches one neighbour further.
+a report reaches one neighbour further.
 
 Both read reports that are paid for and no true label, so they cost no further epsilon, and clients
-may send counts of reports to a server. Features are not protected.
+may send counts of reports to a server. Features are not protected. A wrong argument raises a
+ValueError that names it.
 
 **From the true labels** (:class:`CentralHistograms`), by a trusted party that sees the labels of
 all clients: **central** label privacy, not local. It is for comparison with published figures of
@@ -89,12 +89,7 @@ def priors_from_counts(
     Returns
     -------
     ndarray of float64, shape (n_groups, k)
-        Rows add up to 1; groups without reports get the distribution of all groups together.
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter.
+        Rows add up to 1; groups without reports get the distribution of all together.
     """
     found = np.asarray(counts)
     if found.ndim != 2 or found.dtype.kind not in "iu" or (found < 0).any():
@@ -126,16 +121,15 @@ def _climb(
 def priors_from_likelihoods(
     likelihood: ArrayLike, groups: ArrayLike, n_groups: int, *, steps: int = 200
 ) -> Floats:
-    """Return the likeliest distribution of labels of each group, from reports of any mechanisms.
+    """Return the likeliest distribution of labels of each group, from reports of several laws.
 
-    For reports of several laws, as those of RRWithPrior with a prior for each; with one law the
-    same as :func:`priors_from_counts`.
+    With one law the same as :func:`priors_from_counts`.
 
     Parameters
     ----------
     likelihood : array_like of float, shape (n, k)
-        P(report | label y) in column y, from the mechanisms' ``likelihood``. A row may be
-        multiplied by any positive number; a row of ones is an example without a report.
+        P(report | label y) in column y, from the mechanisms' ``likelihood``, up to a positive
+        factor for each row. A row of ones is an example without a report.
     groups : array_like of integers, shape (n,)
         In [0, n_groups).
     n_groups : int
@@ -146,11 +140,6 @@ def priors_from_likelihoods(
     -------
     ndarray of float64, shape (n_groups, k)
         Rows add up to 1; groups without examples get the mean of all examples' posteriors.
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter.
     """
     seen, group = _likelihood(likelihood), check_labels("groups", groups, n_groups)
     if not len(seen) or group.shape != (len(seen),):
@@ -185,11 +174,6 @@ def posterior(likelihood: ArrayLike, prior: ArrayLike) -> Floats:
     ndarray of float64, shape (n, k)
         Rows add up to 1. A report that its prior makes impossible gets the posterior under a
         uniform one.
-
-    Raises
-    ------
-    ValueError
-        If shapes do not fit, or an entry is negative or not finite.
     """
     seen, before = _likelihood(likelihood), np.asarray(prior, np.float64)
     if before.shape not in (seen.shape, seen.shape[1:]):
@@ -217,11 +201,6 @@ def priors_from_neighbours(
     -------
     ndarray of float64, shape (n, k)
         Rows add up to 1.
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter.
     """
     seen = _likelihood(likelihood)
     near = check_labels("neighbours", neighbours, len(seen))
@@ -293,12 +272,7 @@ class CentralHistograms(Checked):
         Parameters
         ----------
         labels, groups : array_like of integers, shape (n,)
-            In [0, categories) and [0, n_groups).
-
-        Raises
-        ------
-        ValueError
-            If one is not.
+            In [0, categories) and [0, n_groups), or ValueError.
         """
         known = check_labels("labels", labels, self.categories)
         counts = group_counts(known, groups, self.n_groups, self.categories)

@@ -76,10 +76,7 @@ class LabelStages:
     def members(self, stage: int, n: int) -> NDArray[np.int64]:
         """Return which of ``n`` examples are in a stage, in ascending order.
 
-        Raises
-        ------
-        ValueError
-            If there is no such stage.
+        Raises ValueError if there is no such stage.
         """
         self.mechanism(stage)
         place = np.arange(n) % sum(self.shares)
@@ -107,12 +104,12 @@ class RandomizedLabels:
     Parameters
     ----------
     reports : ndarray of int64, shape (n,)
-        Labels; of SubsetSelection sets of labels, one bit for each; of RROnBins numbers of bins.
+        Labels; of SubsetSelection sets of labels, one bit for each.
     members : ndarray of int64, shape (n,)
         Their examples' numbers in the label set.
     mechanism : LabelMechanism
     prior : ndarray of float32, shape (categories,) or (n, categories), or None
-        The prior that was used when they were drawn.
+        The prior of the draw.
     account : str
         The ledger account that paid. Empty for labels drawn without a ledger: nobody paid for
         these, which are for benchmarks on public data.
