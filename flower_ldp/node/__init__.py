@@ -1,7 +1,6 @@
 """The guarded SuperNode: the site's gate in a process that the app does not run in.
 
-Nothing of Flower is imported here: the command sets its environment first, and programs in the
-sandbox start in milliseconds.
+Nothing of Flower is imported here: the command sets its environment first.
 """
 
 import os
@@ -15,7 +14,7 @@ KNOWN_VERSIONS = ">=1.40,<1.43"
 
 
 class FlowerChanged(RuntimeError):  # noqa: N818  # a state of the installation
-    """The installed Flower is not one that the guarded node knows."""
+    """The guarded node does not know the installed Flower."""
 
 
 class NoLinux(RuntimeError):  # noqa: N818  # a state of the machine
@@ -28,10 +27,9 @@ def check_here() -> None:
     Raises
     ------
     NoLinux
-        On another system: the callers' users come from Linux's tables of sockets, and the sandbox
-        from its namespaces.
+        Elsewhere there are no tables of sockets with the callers' users, and no namespaces.
     FlowerChanged
-        If the installed Flower is not in :data:`KNOWN_VERSIONS`.
+        If Flower is not in :data:`KNOWN_VERSIONS`.
     """
     if sys.platform != "linux":
         raise NoLinux(
@@ -49,6 +47,6 @@ def check_here() -> None:
 
 
 def stop(reason: str, said: str = "not started", status: int = 2) -> NoReturn:
-    """End the process at once; Flower's server thread would otherwise keep it alive."""
+    """End the process at once; Flower's server thread would keep it alive."""
     print(f"{PROGRAM}: {said}: {reason}", file=sys.stderr, flush=True)
     os._exit(status)

@@ -36,16 +36,8 @@ _INPUT = "/dev/fd/0"
 class AppExecutor(SubprocessExecutor):
     """Starts client apps, and gives each its token on its standard input.
 
-    Parameters
-    ----------
-    start : Starter
-    ended : callable
-        Called when the executor ends.
-    stays : float, optional
-        Seconds that an app may run after the next one started. Its message is answered by then: a
-        node handles one at a time.
-    longest : float, optional
-        Seconds that an app may run at all.
+    ``ended`` is called when the executor ends. An app may run ``longest`` seconds, and ``stays``
+    seconds after the next one started: a node handles one message at a time.
     """
 
     start: Starter
@@ -70,7 +62,7 @@ class AppExecutor(SubprocessExecutor):
         return LaunchResult.accepted()
 
     def reconcile(self) -> None:
-        """Reap processes that have ended, and kill those whose time is over."""
+        """Reap ended processes, and kill those whose time is over."""
         for process, until in list(self._until.items()):
             if process.poll() is not None:
                 del self._until[process]
@@ -85,16 +77,15 @@ class AppExecutor(SubprocessExecutor):
 class FreshHomes:
     """Starts each app with a Flower folder of its own, removed when the app has ended.
 
-    Flower takes an installed bundle's folder as it is, named by eight digits of the hash, whatever
-    bundle or app wrote it. Commands are found first beside this process's interpreter, whose
-    environment an owner pins.
+    Flower takes an installed bundle's folder as it is, named by eight digits of the hash, whoever
+    wrote it. Commands are found first beside this interpreter, whose environment an owner pins.
     """
 
     def __init__(self) -> None:
         self._homes: list[tuple[subprocess.Popen[bytes], Path]] = []
 
     def __call__(self, command: list[str], token: int) -> subprocess.Popen[bytes]:
-        """Start a command, with a descriptor as its standard input."""
+        """Start a command, with a descriptor as its input."""
         for process, home in self._homes:
             if process.poll() is not None:
                 shutil.rmtree(home, ignore_errors=True)
@@ -119,7 +110,7 @@ class FreshHomes:
 def command_of(spec: ExecutionSpec) -> list[str]:
     """Return the command of an app, without the token.
 
-    ``-P``: no module is found in the folder that this process was started in.
+    ``-P``: no module is found in the present folder.
     """
     command = [sys.executable, "-P", "-m", "flower_ldp.node.app_process", "--runtime-api-address"]
     command += [spec.runtime_api_address, "--token-file", _INPUT]
@@ -131,7 +122,7 @@ def command_of(spec: ExecutionSpec) -> list[str]:
 
 
 def in_memory(content: bytes) -> BinaryIO:
-    """Return a file without a name, whose descriptor can be opened again."""
+    """Return a nameless file, whose descriptor can be opened again."""
     file = os.fdopen(os.memfd_create("flower-ldp"), "w+b")
     file.write(content)
     file.seek(0)
@@ -139,13 +130,7 @@ def in_memory(content: bytes) -> BinaryIO:
 
 
 def use(executor: AppExecutor) -> None:
-    """Have Flower's executor loop start apps by this executor.
-
-    Raises
-    ------
-    FlowerChanged
-        If the installed Flower's loop is not one that this module knows.
-    """
+    """Have Flower's executor loop start apps by this one, or raise FlowerChanged."""
     check_flower()
     if "get_executor" not in superexec.run_superexec.__code__.co_names:
         raise FlowerChanged("run_superexec does not call get_executor")

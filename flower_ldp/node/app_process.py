@@ -1,7 +1,7 @@
 """The process of one app: Flower's ``flwr-clientapp``, which first asks its node who privatizes.
 
-If the node says that it privatizes, the app's own ``LdpMod`` steps aside; without that answer it
-stays. The answer comes from the runtime API, which also chooses the app.
+If the node says that it does, the app's own ``LdpMod`` steps aside; without that answer it stays.
+The answer comes from the runtime API, which also chooses the app.
 """
 
 import argparse
@@ -21,11 +21,7 @@ _SECONDS = 10.0
 def says_that_it_privatizes(words: Sequence[str]) -> bool:
     """Return whether the node says that it privatizes what this process sends it.
 
-    Parameters
-    ----------
-    words : sequence of str
-        Arguments of ``flwr-clientapp``. They alone name the node: no proxy is read from the
-        environment.
+    Only ``words``, the command's arguments, name the node: no proxy is read from the environment.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--runtime-api-address", required=True)
@@ -47,7 +43,7 @@ def says_that_it_privatizes(words: Sequence[str]) -> bool:
 
 
 def main() -> None:
-    """Run Flower's command, with gates that step aside if the node privatizes."""
+    """Run Flower's command."""
     inner_gate.node_privatizes = says_that_it_privatizes(sys.argv[1:])
     from flwr.supernode.cli import flwr_clientapp
 

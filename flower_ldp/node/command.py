@@ -1,7 +1,7 @@
 """The commands ``flower-ldp-supernode`` and ``flower-ldp-superexec``.
 
-The first is Flower's SuperNode behind the site's gate, with all options of ``flower-supernode`` and
-those of :func:`site_parser`. The second is in :mod:`flower_ldp.node.app_executor`.
+The first is Flower's SuperNode behind the site's gate, with the options of both
+``flower-supernode`` and :func:`site_parser`.
 """
 
 import argparse
@@ -47,7 +47,7 @@ _HELP = {
 
 
 def site_parser() -> argparse.ArgumentParser:
-    """Return the parser of the options that this command adds to Flower's."""
+    """Return the parser of the options beside Flower's."""
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
         add_help=False,

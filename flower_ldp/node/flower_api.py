@@ -55,8 +55,7 @@ _PARAMETERS = {
 class Channel(NamedTuple):
     """The SuperNode's connection to the SuperLink, in the order in which Flower unpacks it.
 
-    A message travels as its metadata (``send``) and an ``ObjectTree`` of objects (``push_object``),
-    one for each record and array.
+    A message travels as its metadata (``send``) and a tree of objects (``push_object``).
     """
 
     node_id: int
@@ -75,7 +74,7 @@ Opened = Callable[[Message, Callable[[], bool]], None]
 
 
 class Setup(NamedTuple):
-    """The wrapper of a node's connection, and the node's configuration as the app sees it."""
+    """The wrapper of a node's connection, and the configuration for the app."""
 
     guard: Callable[[Channel, Opened], Channel]
     app_config: NodeConfig
@@ -84,8 +83,7 @@ class Setup(NamedTuple):
 def run_supernode(prepare: Callable[[NodeConfig], Setup]) -> None:
     """Run Flower's SuperNode, with the arguments in ``sys.argv``, behind a guard.
 
-    ``prepare`` gets the node's configuration before anything is connected. Raises FlowerChanged if
-    the installed Flower is unknown.
+    ``prepare`` gets the node's configuration before anything is connected. Raises FlowerChanged.
     """
     check_flower()
     start = _command.start_client_internal
@@ -127,20 +125,20 @@ def flower_arguments() -> argparse.Namespace:
 
 
 def given_config(arguments: argparse.Namespace) -> NodeConfig:
-    """Return the command line's node configuration, as Flower reads it."""
+    """Return the command line's node configuration."""
     text = arguments.node_config
     config: NodeConfig = _command.parse_config_args([text] if text else text)
     return config
 
 
 def wrap_runtime_api(layer: Callable[[Any], Any]) -> None:
-    """Put a layer around the runtime API that apps and executors call."""
+    """Put a layer around the runtime API for apps and executors."""
     create = service.create_app
     vars(service)["create_app"] = lambda *args, **kwargs: layer(create(*args, **kwargs))
 
 
 def use_own_executor(program: list[str]) -> None:
-    """Have the SuperNode start a program in place of ``flower-superexec``, with its options."""
+    """Have the SuperNode start a program in place of ``flower-superexec``."""
 
     class Popen(subprocess.Popen[bytes]):
         def __init__(self, command: list[str]) -> None:
@@ -150,7 +148,7 @@ def use_own_executor(program: list[str]) -> None:
 
 
 def check_flower() -> None:
-    """Raise FlowerChanged unless the installed Flower is one that this module knows."""
+    """Raise FlowerChanged unless this module knows the installed Flower."""
     check_here()
     begin = worker.start_client_internal
     if getattr(_command, "start_client_internal", None) is not begin:
@@ -187,17 +185,17 @@ def checked_channel(found: Any) -> Channel:
 
 
 def object_ids(tree: Any) -> set[str]:
-    """Return the identities of all objects of a tree."""
+    """Return the identities of a tree's objects."""
     return {one.object_id for one in inflatable.iterate_object_tree(tree)}
 
 
 def pull_contents(channel: Channel, run_id: int, tree: Any) -> dict[str, bytes]:
-    """Fetch all objects of a message from the SuperLink."""
+    """Fetch a message's objects from the SuperLink."""
     return pull_objects(sorted(object_ids(tree)), lambda one: channel.pull_object(run_id, one))
 
 
 def unpack(tree: Any, contents: dict[str, bytes]) -> Message:
-    """Build a message from its objects, or raise an exception of any kind."""
+    """Build a message from its objects, or raise any exception."""
     message = inflate_object_from_contents(tree.object_id, dict(contents))
     if not isinstance(message, Message):
         raise TypeError(f"expected a message, got {type(message).__name__}")
@@ -207,7 +205,7 @@ def unpack(tree: Any, contents: dict[str, bytes]) -> Message:
 
 
 def pack(message: Message) -> tuple[Any, dict[str, bytes]]:
-    """Return a message's tree and objects; its identity becomes that of its contents."""
+    """Return a message's tree and objects, under the identity of its contents."""
     message.metadata.__dict__["_message_id"] = message.object_id
     with inflatable.no_object_id_recompute():
         objects = inflatable.get_all_nested_objects(message).items()
@@ -222,7 +220,7 @@ def under_identity(message: Message, other: Message) -> Message:
 
 
 def transmit(channel: Channel, message: Message) -> None:
-    """Send a whole message to the SuperLink, with a run time of zero."""
+    """Send a whole message, with a run time of zero."""
     tree, objects = pack(message)
     with inflatable.no_object_id_recompute():
         wanted, session = channel.send(message, tree, 0.0)
@@ -231,8 +229,8 @@ def transmit(channel: Channel, message: Message) -> None:
 
 
 def check_config(content: bytes, run: Any) -> None:
-    """Raise any exception that Flower raises of a bundle's settings or a run's overrides.
+    """Raise any exception of Flower's about a bundle's settings or a run's overrides.
 
-    In the SuperNode's loop nothing would catch it, and the node would end.
+    In the SuperNode's loop it would end the node.
     """
     vars(worker)[_CONFIG](content, run)

@@ -1,8 +1,8 @@
 """Makes the node's log safe against texts of an app or the server: names, types, errors.
 
-No record can look like two, steer a terminal or be longer than a page. What Flower writes is
-bounded, so that an app's calls cannot fill the disk with the ledger on it. This package's own
-records are never dropped.
+No record can look like two, steer a terminal or be longer than a page. Flower's records are
+bounded, so that an app cannot fill the disk with the ledger on it. This package's are never
+dropped.
 """
 
 import logging
@@ -23,15 +23,7 @@ _HOUR = 3600.0
 
 
 class Allowance(logging.Filter):
-    """Bytes that may be written; used ones come back with time.
-
-    Parameters
-    ----------
-    largest : int
-        Bytes at first, at most, and per hour.
-    clock : callable
-        Returns seconds.
-    """
+    """Up to ``largest`` bytes that may be written, which come back within an hour."""
 
     def __init__(self, largest: int, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -66,7 +58,7 @@ def plain(text: str) -> str:
 
 
 def keep_plain(allowance: Allowance) -> None:
-    """Make every record of this process plain, and bound what Flower writes."""
+    """Make every record of this process plain, and bound Flower's."""
     make = logging.getLogRecordFactory()
 
     def make_plain(*args: object, **more: object) -> logging.LogRecord:

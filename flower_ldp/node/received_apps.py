@@ -33,17 +33,9 @@ _SERIES = 8
 class ReceivedApp:
     """The app of a run.
 
-    Parameters
-    ----------
-    digest : str
-        Of the bytes that came.
-    fault : str
-        Why no app can be made of them and the run's configuration, or why a listed app's are no
-        sound bundle; else empty.
-    overrides : mapping
-        The run's values in place of the bundle's defaults.
-    listed : bool
-        Whether the owner listed the digest when the run came: then it has no state from elsewhere.
+    ``fault`` says why its bytes and configuration make no app, or why a listed app's are no sound
+    bundle. ``overrides`` are the run's values in place of the bundle's. If the owner ``listed`` the
+    digest when the run came, it has no state from elsewhere.
     """
 
     digest: str
@@ -53,7 +45,7 @@ class ReceivedApp:
 
 
 class ReceivedApps:
-    """The apps of a node's runs; ``is_listed`` says whether the owner lists a digest."""
+    """The apps of a node's runs."""
 
     def __init__(self, is_listed: Callable[[str], bool]) -> None:
         self._is_listed = is_listed
@@ -87,7 +79,6 @@ class ReceivedApps:
             return self._apps.get(run_id)
 
     def _fetch(self, inner: Channel, run_id: int) -> tuple[Any, Any]:
-        """Return a run and its bundle, and keep the app."""
         # Flower keeps a run under the identity that stands in it, in another run's place too.
         run = replace(inner.get_run(run_id), run_id=run_id)
         app, run, fab = self._judged(run, inner.get_fab(run.fab_hash, run_id))

@@ -8,11 +8,11 @@ when
 * the app's task is over: it said so, or was silent for a minute;
 * no object of an announced reply came for :data:`SILENCE` seconds.
 
-The app's data so far is dropped, and its task is ended, so Flower takes no further call of it. The
-guard answers for it when the loop asks for the next message.
+The app's data is then dropped and its task ended, so Flower takes no further call of it. The guard
+answers for it when the loop asks for the next message.
 
 Trees of objects are registered under the store's lock. An app could otherwise have Flower drop part
-of a tree half-way, which is then never freed, and ends the node when dropped.
+of one, which is never freed, and ends the node when dropped.
 """
 
 import logging
@@ -33,8 +33,6 @@ _FINISHED, _FAILED = "finished", "failed"
 
 @dataclass
 class _Wait:
-    """The open message, and the state of its reply."""
-
     run_id: int
     message_id: str
     is_open: Callable[[], bool]
@@ -48,12 +46,7 @@ class _Wait:
 class WaitingState:
     """The node's state as the SuperNode's loop sees it; the runtime API has the state itself.
 
-    Parameters
-    ----------
-    factory : NodeStateFactory
-        Flower's.
-    fetch : str
-        The state's method by which the loop asks for replies.
+    ``fetch`` names the method by which the loop asks for replies.
     """
 
     def __init__(self, factory: Any, fetch: str) -> None:
@@ -86,7 +79,7 @@ class WaitingState:
     def replies(self, *, is_reply: bool) -> Iterable[Message]:
         """Return the whole reply, an empty list to wait on, or an empty iterator to end the wait.
 
-        The loop waits while the result is false, and an iterator is true.
+        The loop waits while the result is false; an iterator is true.
         """
         wait = self._wait
         if wait is None:
@@ -105,7 +98,7 @@ class WaitingState:
         return iter(())
 
     def _end_of(self, wait: _Wait) -> str | None:
-        """Return why the open message is not waited for any longer."""
+        """Return why the message is not waited for any longer."""
         if not wait.is_open():
             return "its answer has left"
         if wait.task is not None:
@@ -155,7 +148,6 @@ class WaitingState:
 
 
 def _register_as_one(store: Any) -> None:
-    """Have Flower's store drop nothing while it registers a tree."""
     plain, lock = store.preregister, store.lock_store
 
     def preregister(run_id: int, object_tree: Any) -> list[str]:

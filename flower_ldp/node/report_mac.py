@@ -1,7 +1,7 @@
 """Adds a MAC to stored reports, so that a forged ledger row is never re-sent.
 
-The code (HMAC-SHA256) is over the report and the request that it answers. The key is a file beside
-the ledger that only the node's user can read. An app under that user can read it too: see
+The code (HMAC-SHA256) is over the report and its request. The key is a file beside the ledger that
+only the node's user can read. An app under that user can read it too: see
 :mod:`flower_ldp.node.sandbox`.
 """
 
@@ -36,13 +36,13 @@ class MacAuthorizer(OwnerAuthorizer):
         Raises
         ------
         RefusalError
-            With ``REFUSED_LEDGER`` if the key cannot be used (before any charge) or a stored report
-            has no valid MAC; else as the base class.
+            With ``REFUSED_LEDGER`` if the key cannot be used (before any charge) or a MAC is wrong;
+            else as the base class.
         """
         return _with_marks(super().authorize, request, context)
 
     def resume(self, request: ReleaseRequest, context: Context) -> Permit:
-        """Go on with a charge that has no report; a report kept then has the MAC too."""
+        """Go on with a charge that has no report."""
         return _with_marks(super().resume, request, context)
 
 
@@ -72,10 +72,7 @@ def marked(key: bytes, request: ReleaseRequest, report: bytes) -> bytes:
 def unmarked(key: bytes, request: ReleaseRequest, sealed: bytes) -> bytes:
     """Return the report that :func:`marked` sealed.
 
-    Raises
-    ------
-    RefusalError
-        If there is no MAC, or that of another request or key.
+    Raises RefusalError if there is no MAC, or that of another request or key.
     """
     start = len(_MAGIC) + _CODE
     code, report = sealed[len(_MAGIC) : start], sealed[start:]

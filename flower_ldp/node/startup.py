@@ -63,7 +63,7 @@ _log = logging.getLogger("flower_ldp")
 
 
 class SitePolicy(NamedTuple):
-    """The paths of the site's policy and ledger."""
+    """Paths of the site's policy and ledger."""
 
     path: Path
     ledger: Path
@@ -71,7 +71,7 @@ class SitePolicy(NamedTuple):
 
 @dataclass(frozen=True)
 class Start:
-    """The operator's choices: the site's options and Flower's arguments."""
+    """The site's options and Flower's arguments."""
 
     options: argparse.Namespace
     arguments: argparse.Namespace
@@ -79,10 +79,8 @@ class Start:
     def apps(self) -> SandboxedApps | None:
         """Return the starter of sandboxed apps, or None if another process starts them.
 
-        Raises
-        ------
-        SandboxMissing
-            If apps would run under this node's user without ``--ldp-unsafe-app-user``.
+        Raises SandboxMissing if apps would run under this node's user without
+        ``--ldp-unsafe-app-user``.
         """
         options, arguments = self.options, self.arguments
         if not options.sandbox:
@@ -213,10 +211,7 @@ def start(options: argparse.Namespace) -> None:
 def named_gate(name: str) -> Mod:
     """Return the gate that ``--ldp-gate`` names.
 
-    Raises
-    ------
-    ValueError, TypeError, ImportError, AttributeError
-        If it names none.
+    Raises ValueError, TypeError, ImportError or AttributeError if it names none.
     """
     if name == "privatize":
         train, evaluate = RELEASES["train"], RELEASES["evaluate"]
@@ -232,5 +227,4 @@ def named_gate(name: str) -> Mod:
 
 
 def _end(reason: str) -> NoReturn:
-    """End a node whose apps cannot be started any more, for its supervisor to restart."""
     stop(reason, "ended", 3)

@@ -1,4 +1,4 @@
 """The sandbox of ``flower-ldp-supernode --sandbox``: apps under bubblewrap, one socket to the node.
 
-Nothing is imported here: ``sandbox_init`` and ``escape_test`` start in milliseconds inside.
+Nothing is imported here: programs inside start in milliseconds.
 """

@@ -1,9 +1,9 @@
 """Starts commands by bubblewrap, each in a sandbox of its own.
 
-A control group limits memory and processes of all commands together, since CUDA reserves far more
-address space than it uses. Version 2 of the kernel's interface limits only groups whose parent
-holds no process, so this node moves into a group beside the apps'. Its own group must then hold no
-other process (a systemd unit or scope with ``Delegate=yes``).
+A control group limits memory and processes of all together, since CUDA reserves far more address
+space than it uses. Version 2 limits only groups whose parent holds no process, so this node moves
+into a group beside the apps'. Its own group must then hold no other process (a systemd unit or
+scope with ``Delegate=yes``).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _WITHOUT_GROUP = (
 
 
 class Account(NamedTuple):
-    """The user of the apps; another than the node's for the kernel too, if the node is root."""
+    """The user of the apps; if the node is root, another than the node's for the kernel too."""
 
     name: str
     uid: int
@@ -79,19 +79,8 @@ def account_of(settings: Settings) -> Account:
 class Jail:
     """Starts commands in sandboxes, each with one socket to a port of this machine.
 
-    Parameters
-    ----------
-    settings : Settings
-    hidden : mapping of str to Path
-        Files that no sandbox may show, by a name for messages.
-    port : int
-        Of the node's runtime API, on 127.0.0.1.
-    group : Group
-
-    Raises
-    ------
-    SandboxMissing
-        If a part is missing on this machine.
+    No sandbox shows a ``hidden`` file. ``port`` is the runtime API's, on 127.0.0.1. Raises
+    SandboxMissing if a part is missing on this machine.
     """
 
     def __init__(
@@ -122,8 +111,8 @@ class Jail:
     def start(self, command: list[str], **streams: Any) -> subprocess.Popen[bytes]:
         """Start a command in a sandbox of its own; it ends with this process's main thread.
 
-        It is found by the ``PATH`` of the sandbox. ``streams`` are those of
-        :class:`subprocess.Popen`; by default the input is empty.
+        It is found by the ``PATH`` of the sandbox, and its input is empty unless ``streams``, those
+        of :class:`subprocess.Popen`, have one.
         """
         self._meter.begin()
         streams.setdefault("stdin", subprocess.DEVNULL)
@@ -137,7 +126,7 @@ class Jail:
             return subprocess.Popen(whole, pass_fds=descriptors, **streams)
 
     def close(self) -> None:
-        """End the relay and remove the files; commands that run keep running."""
+        """End the relay and remove the files; commands keep running."""
         self._server.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -190,9 +179,9 @@ def arguments(
 ) -> list[str]:
     """Return bubblewrap's arguments, without the filter's descriptor and the command.
 
-    ``files`` are small files and the node's socket, by their path in the sandbox. If root runs
-    bubblewrap, the first program inside becomes another user; otherwise the sandbox is a user
-    namespace. ``memory`` bounds each folder in memory, in bytes.
+    ``files`` are made for the sandbox, by their path in it. As root, the first program inside
+    becomes another user; otherwise the sandbox is a user namespace. ``memory`` bounds each folder
+    in memory, in bytes.
     """
     found = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
     found += ["--unshare-cgroup-try", "--hostname", "sandbox", "--cap-drop", "ALL"]
@@ -223,7 +212,7 @@ def arguments(
 
 
 def find_bubblewrap() -> str:
-    """Return the path of a bubblewrap of ``FIRST_VERSION`` or later, or raise SandboxMissing."""
+    """Return the path of bubblewrap, ``FIRST_VERSION`` or later, or raise SandboxMissing."""
     path = shutil.which("bwrap")
     needed = ".".join(map(str, FIRST_VERSION))
     if path is None:
@@ -256,13 +245,7 @@ class Group:
 
 
 def make_group(memory: int, processes: int, process: Path = Path("/proc/self")) -> Group:
-    """Make a group under this node's own, limited in bytes and in processes with their threads.
-
-    Raises
-    ------
-    SandboxMissing
-        If this machine gives no such group.
-    """
+    """Make a group for so many bytes, and processes with threads, or raise SandboxMissing."""
     own = _own_folders(process)
     try:
         controllers = (own[""] / "cgroup.controllers").read_text() if "" in own else ""
@@ -326,7 +309,7 @@ def _with_controllers(own: Path) -> Path:
 
 
 def _fresh(parent: Path, prefix: str) -> Path:
-    """Make a folder, and remove those that ended nodes have left."""
+    """Make a folder, and remove those of ended nodes."""
     for old in parent.glob(f"{prefix}[0-9]*"):
         if not Path("/proc", old.name.removeprefix(prefix)).exists():
             with contextlib.suppress(OSError):  # its apps have not ended yet

@@ -79,10 +79,7 @@ SAME_USER = (
 
 
 class SandboxedApps:
-    """The apps of one node, in sandboxes.
-
-    Raises SandboxMissing if the site's options and Flower's contradict each other.
-    """
+    """The apps of one node, in sandboxes; SandboxMissing if options contradict each other."""
 
     def __init__(self, options: argparse.Namespace, arguments: argparse.Namespace) -> None:
         self._settings = Settings.of(options)
@@ -91,7 +88,7 @@ class SandboxedApps:
         _check_arguments(options, arguments)
 
     def flower_options(self) -> list[str]:
-        """Return Flower's options for an external executor and its secret."""
+        """Return Flower's options for this executor and its secret."""
         descriptor = os.memfd_create("superexec-secret")  # this process alone can open it
         os.write(descriptor, self._secret)
         file = f"/proc/self/fd/{descriptor}"
@@ -118,8 +115,8 @@ class SandboxedApps:
     def start(self, hidden: Mapping[str, Path], ended: Callable[[str], NoReturn]) -> None:
         """Check the sandbox, then start the executor; ``ended`` is called when that ends.
 
-        The executor ends when the calling thread does. Raises SandboxMissing if a part is missing
-        or a way out is open.
+        It ends with the calling thread. Raises SandboxMissing if a part is missing or a way out is
+        open.
         """
         group = self._make_group()
         atexit.register(group.remove)
@@ -166,10 +163,9 @@ def _check_arguments(options: argparse.Namespace, arguments: argparse.Namespace)
 def run_check(
     settings: Settings, hidden: Mapping[str, Path], group: Group, *, every_file: bool
 ) -> list[Finding]:
-    """Try every way out of a sandbox; return the findings.
+    """Try every way out of a sandbox; looking at ``every_file`` takes seconds.
 
-    ``every_file`` looks at every file in it, which takes seconds. Raises SandboxMissing if a part
-    is missing on this machine, or no command can be started in the sandbox.
+    Raises SandboxMissing if a part is missing on this machine, or no command can be started inside.
     """
     with (
         socket.create_server(("127.0.0.1", 0)) as node,
@@ -219,7 +215,7 @@ def _probe(jail: Jail, attempts: Attempts) -> list[Finding]:
 
 
 def _group(settings: Settings, group: Group) -> Iterator[Finding]:
-    """Judge the control group, which is visible only from outside."""
+    """Judge the control group, visible only from outside."""
     limits = group.limits()
     memory = limits.get("memory.max", limits.get("memory.limit_in_bytes", "max"))
     page = resource.getpagesize()
@@ -247,7 +243,7 @@ def _own_addresses() -> list[str]:
 
 
 def main() -> None:
-    """Carry out the orders on the standard input: start the apps of a node, for ever."""
+    """Start the apps of a node, for ever, by the orders on the standard input."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != int(sys.argv[1]):  # the node ended meanwhile
         return
@@ -281,8 +277,8 @@ def copy_output(
 ) -> threading.Thread:
     """Copy an app's output to a log until it ends, in a thread, which is returned.
 
-    Output beyond ``largest`` bytes, or beyond the allowance of all apps, is read and dropped, so
-    the app does not wait.
+    Beyond ``largest`` bytes, or the allowance of all apps, it is read and dropped, so the app does
+    not wait.
     """
 
     def copy() -> None:

@@ -45,10 +45,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Attempts:
     """The ways out to try.
 
-    Only ``port``, which leads to the node, must be open. Something outside listens at ``addresses``
-    and at the ``abstract`` socket; ``hidden`` and ``namespaces`` are outside too. ``environment``,
-    ``devices``, ``limits`` and ``socket`` are all that an app may have of these. ``calls`` are not
-    simply allowed. Every file is looked at if ``socket`` is not "".
+    Only ``port``, which leads to the node, must be open. ``addresses``, ``abstract``, ``hidden``
+    and ``namespaces`` are outside. ``environment``, ``devices``, ``limits`` and ``socket`` are all
+    that an app may have of these. ``calls`` are not simply allowed. Every file is looked at if
+    ``socket`` is not "".
     """
 
     port: int
@@ -82,12 +82,12 @@ def main() -> None:
 
 
 def judge(way: str, ways_in: list[str], otherwise: str = "none") -> Finding:
-    """Return a finding that is open if something was found."""
+    """Return a finding, open if something was found."""
     return Finding(way, bool(ways_in), ", ".join(sorted(ways_in)[:8]) or otherwise)
 
 
 def attempt(way: str, what: Callable[..., object], *arguments: object) -> Finding:
-    """Return a finding that is open if the call raises no OSError."""
+    """Return a finding, open if the call raises no OSError."""
     try:
         what(*arguments)
     except OSError as error:

@@ -32,7 +32,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
 class SandboxMissing(RuntimeError):  # noqa: N818  # a state of the machine
-    """A part of the sandbox is missing on this machine, or cannot be as the operator wants."""
+    """A part of the sandbox is missing here, or cannot be as the operator wants."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Settings:
     """The operator's options ``--sandbox-*``.
 
     Memory is in bytes and, as processes with their threads, for all apps together, files in
-    ``/tmp`` included. ``files`` are open files of a process. ``user`` may be "" for the usual
-    account, ``seconds`` 0 for no limit. Without ``control_group`` memory is not limited at all.
+    ``/tmp`` included. ``files`` are open files of a process. ``seconds`` may be 0 for no limit.
+    Without ``control_group`` memory is not limited at all.
     """
 
     data: Sequence[str] = ()
@@ -61,7 +61,7 @@ class Settings:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Settings:
-        """Return the choices that a command line states."""
+        """Return a command line's choices."""
         return cls(**{one.name: getattr(options, f"sandbox_{one.name}") for one in fields(cls)})
 
 
@@ -70,7 +70,7 @@ class View:
     """The files and devices that an app sees.
 
     ``shown`` maps a path in the sandbox to this machine's, read-only; ``links`` are those of the
-    root folder, with their targets.
+    root folder.
     """
 
     shown: Mapping[str, Path]
@@ -81,10 +81,8 @@ class View:
 def view_of(settings: Settings, hidden: Mapping[str, Path]) -> View:
     """Return the view of an app, with no ``hidden`` file in it.
 
-    Raises
-    ------
-    SandboxMissing
-        If something to be shown is missing, of the wrong kind, or holds a hidden file.
+    Raises SandboxMissing if something to be shown is missing, of the wrong kind, or holds a hidden
+    file.
     """
     links = {path: os.readlink(path) for path in _SYSTEM if os.path.islink(path)}
     shown = {path: Path(path) for path in _SYSTEM if path not in links and os.path.isdir(path)}
@@ -126,7 +124,7 @@ def _outermost(shown: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def _data(path: Path, hidden: Mapping[str, Path]) -> Path:
-    """Return the real path of a folder or file of data, if it holds nothing hidden."""
+    """Return the real path of data that holds nothing hidden."""
     if str(path) in OWN or any(path.is_relative_to(one) for one in _NEVER_UNDER):
         raise SandboxMissing(f"--sandbox-data {path}: this place is the sandbox's own")
     try:
@@ -165,7 +163,7 @@ def _file(path: str | Path) -> tuple[int, int]:
 
 
 def mount_points() -> list[str]:
-    """Return the mount points that this process sees."""
+    """Return the mount points of this process."""
     with open("/proc/self/mountinfo", encoding="utf-8") as file:
         # The kernel writes spaces and the like as octal numbers.
         return [_OCTAL.sub(lambda one: chr(int(one[1], 8)), line.split()[4]) for line in file]
@@ -197,7 +195,7 @@ def speaks(entry: os.DirEntry[str]) -> bool:
 
 
 def entries(top: str | Path, but: Collection[str] = ()) -> Iterator[os.DirEntry[str]]:
-    """Yield all that is beneath a folder, without descending into those of ``but``."""
+    """Yield all that is beneath a folder, without descending into ``but``."""
     waiting = [str(top)]
     while waiting:
         try:

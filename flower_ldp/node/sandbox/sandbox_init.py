@@ -30,7 +30,7 @@ _NO_CAPABILITIES = (0,) * 6
 
 
 def main() -> None:
-    """Set user, group, limits and port from the arguments, and run the command."""
+    """Set user, group, limits and port, and run the command."""
     uid, gid, files, processes, port = map(int, sys.argv[1:6])
     if os.geteuid() == 0:  # else this is the user already
         become(uid, gid)
@@ -66,7 +66,7 @@ def limit(kind: int, wanted: int) -> None:
 
 
 def serve_in_background(port: int) -> None:
-    """Relay a port of the sandbox's own network to the node's socket, in a process of its own."""
+    """Relay a port of the sandbox's own network to the node's socket, in its own process."""
     server = socket.create_server(("127.0.0.1", port))
     if os.fork():
         server.close()
@@ -106,8 +106,8 @@ def serve(
 ) -> None:
     """Relay each connection to an address, until the server is closed.
 
-    If ``to`` is not reached, the connection is closed. ``meter`` counts the bytes from the server's
-    side; by default there is no limit.
+    If ``to`` is not reached, the connection is closed. ``meter`` bounds the bytes from the server's
+    side.
     """
     family = socket.AF_UNIX if isinstance(to, str) else socket.AF_INET
     free = threading.BoundedSemaphore(at_once)

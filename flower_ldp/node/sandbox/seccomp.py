@@ -1,8 +1,8 @@
 """The system calls that an app in the sandbox may make.
 
 Namespaces hide the network, the files and the other processes. This filter forbids what they do not
-cover (sockets of virtual machines, the keyring), ways out of them (new namespaces, mounts), reading
-other processes, and large parts of the kernel that apps do not need.
+cover (sockets of virtual machines, the keyring), ways out of them, reading other processes, and
+large parts of the kernel that apps do not need.
 
 =============================================  =============================================
 call                                           answer
@@ -79,10 +79,7 @@ Condition = tuple[int, int, int]
 def app_filter() -> bytes:
     """Return the filter for this machine, as ``bwrap --seccomp`` reads it.
 
-    Raises
-    ------
-    SandboxMissing
-        If libseccomp is missing or too old, or this machine is none that the sandbox knows.
+    Raises SandboxMissing if libseccomp is missing or too old, or does not fit this machine.
     """
     lib, numbers = _libseccomp(), call_numbers()
     try:
@@ -107,12 +104,8 @@ def app_filter() -> bytes:
 def call_numbers(architecture: int | None = None) -> dict[str, int]:
     """Return the numbers of ``FORBIDDEN``, ``JUDGED`` and ``clone3`` that the architecture has.
 
-    ``architecture`` is one of libseccomp's, by default this machine's.
-
-    Raises
-    ------
-    SandboxMissing
-        If the sandbox does not know the architecture, or libseccomp not one of the calls.
+    ``architecture`` is one of libseccomp's, by default this machine's. Raises SandboxMissing if the
+    sandbox does not know it, or libseccomp not one of the calls.
     """
     lib = _libseccomp()
     architecture = architecture or lib.system_arch()
