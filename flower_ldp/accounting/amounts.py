@@ -91,7 +91,7 @@ class Amount:
             raise ValueError(f"an amount must be at least 0, got {self.epsilon}, {self.delta}")
 
     def bounded(self) -> Amount:
-        """Return the amount; raise ValueError if it is too large to be represented."""
+        """Return the amount, or raise ValueError if it is too large to be represented."""
         for name, per_one in (("epsilon", EPSILON_UNITS), ("delta", DELTA_UNITS)):
             units = getattr(self, name)
             if units > MOST:  # the constructor refuses what is below 0
@@ -103,16 +103,13 @@ class Amount:
     def cost(cls, epsilon: float, delta: float = 0.0, count: int = 1) -> Amount:
         """Return the cost of ``count`` releases, each rounded up.
 
-        Raises
-        ------
-        ValueError
-            If a number is infinite, NaN, negative or too large to be represented.
+        Raises ValueError if a number is infinite, NaN, negative or too large.
         """
         return cls(*(count * math.ceil(units) for units in _units(epsilon, delta))).bounded()
 
     @classmethod
     def allowance(cls, epsilon: float, delta: float = 0.0) -> Amount:
-        """Return a limit, rounded down; raises as :meth:`cost` does."""
+        """Return a limit, rounded down, or raise as :meth:`cost` does."""
         return cls(*(math.floor(units) for units in _units(epsilon, delta))).bounded()
 
     def __add__(self, other: Amount) -> Amount:
@@ -148,8 +145,8 @@ class Amount:
 class ExactEvent:
     """A privacy event as the ledger holds it.
 
-    ``cost`` is that of each of ``count`` releases; ``waived`` are the finer units for which the
-    owner declared them post-processing.
+    Each of ``count`` releases has the ``cost``; ``waived`` are finer units for which the owner
+    declared them post-processing.
     """
 
     mechanism: str
@@ -197,7 +194,7 @@ class Book:
         return Book({name: pair for name, pair in self.lines.items() if not adds_up(name)})
 
     def amount(self, unit: Unit, kind: str = "") -> Amount:
-        """Return a line about a unit, by default that of all guarantees."""
+        """Return a line about a unit, by default of all guarantees."""
         return Amount(*self.pair(line(unit, kind)))
 
     def number(self, unit: Unit, kind: str) -> int:
@@ -246,7 +243,7 @@ def _lines(event: ExactEvent) -> dict[str, Pair]:
 
 
 def line(unit: Unit, kind: str) -> str:
-    """Return the name of a book's line; without a kind that of all guarantees."""
+    """Return the name of a book's line; without a kind, of all guarantees."""
     return f"{unit.value} {kind}" if kind else unit.value
 
 
@@ -275,7 +272,7 @@ def check_name(name: str, value: str) -> None:
 
 @dataclass(frozen=True)
 class Place:
-    """The data of an account, or one part of one layout, by its name ``account#layout/part``.
+    """The data of an account, or a part, by its name ``account#layout/part``.
 
     ``layout`` is empty for all of the data.
     """
@@ -286,7 +283,7 @@ class Place:
 
     @classmethod
     def of(cls, name: str) -> Place:
-        """Return the place that an account's name says; raise ValueError if it is none."""
+        """Return the place of an account's name, or raise ValueError."""
         check_name("data_id", name)
         account, _, rest = name.partition("#")
         layout, _, part = rest.partition("/")
@@ -298,10 +295,10 @@ class Place:
 
     @property
     def all_layouts(self) -> str:
-        """Return the name of the sums over all layouts of the data."""
+        """Name of the sums over all layouts of the data."""
         return f"{self.account}\t"
 
     @property
     def own_layout(self) -> str:
-        """Return the name of the sums of the part's layout."""
+        """Name of the sums of the part's layout."""
         return f"{self.account}\t{self.layout}"

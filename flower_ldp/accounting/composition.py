@@ -9,9 +9,8 @@ of independent :math:`\pm\epsilon_i`, each :math:`+\epsilon_i` with probability
 
 .. math:: \delta(\epsilon) = E[(1 - e^{\epsilon - L})_+], \quad L = \textstyle\sum_i \pm\epsilon_i.
 
-The sum's law is a convolution (dp-accounting). A release with a delta is at most as revealing as
-one that tells everything with probability delta and else is pure, so the deltas are first taken off
-the one asked for.
+A release with a delta is at most as revealing as one that tells everything with probability delta
+and else is pure, so the deltas are first taken off the one asked for.
 
 **When each holds.** Both hold for mechanisms chosen with all earlier reports in view. The second
 also needs the *epsilons* and the number of releases to be fixed beforehand, or chosen without
@@ -50,13 +49,8 @@ _WORTH_A_DELTA = 0.99
 class Totals:
     """Two bounds on the cost of the same releases about one unit.
 
-    Parameters
-    ----------
-    pure : PrivacySpent
-        Sums of epsilons and of deltas.
-    approximate : PrivacySpent or None
-        From privacy loss distributions, at the delta asked for; None if that leaves no room for a
-        bound.
+    ``pure`` sums epsilons and deltas. ``approximate`` is from privacy loss distributions, at the
+    delta asked for; None if that leaves no room for a bound.
     """
 
     pure: PrivacySpent
@@ -64,7 +58,7 @@ class Totals:
 
     @property
     def smaller(self) -> PrivacySpent:
-        """Return the bound with the smaller epsilon, with its delta.
+        """The bound with the smaller epsilon, with its delta.
 
         The pure one if the difference is less than a hundredth.
         """
@@ -212,14 +206,13 @@ def composed_epsilon(shifts: Iterable[float], *, delta: float) -> float:
     privacy filter: Smith and Thakurta, "Fully Adaptive Composition for Gaussian Differential
     Privacy", 2022). A cap guarantees the epsilon of the whole cap, however little of it was used.
     It does not hold for the sum reached when somebody who sees the releases decides when to stop or
-    how much to spend. Ledgers keep no such cap: this is for plans, and budgets are enforced on
-    sums.
+    how much to spend. Ledgers keep no such cap: budgets are enforced on sums.
 
     Parameters
     ----------
     shifts : iterable of float
-        Of each release, positive: ``[mechanism.shift] * rounds``; for a cap and at most n releases,
-        any n whose squares add up to the cap.
+        Of each release, positive: ``[mechanism.shift] * rounds``; for a cap, any n whose squares
+        add up to it, for at most n releases.
     delta : float
         In [1e-12, 1).
 
@@ -257,12 +250,8 @@ def composed_epsilon(shifts: Iterable[float], *, delta: float) -> float:
 class ShuffleBound:
     """The cost of one report among shuffled ones: conditional on the shuffler.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        Per client and round, towards whoever sees the shuffled reports only.
-    clients : int
-        Reports that were shuffled together.
+    ``epsilon`` and ``delta`` are per client and round, towards whoever sees the shuffled reports
+    only. ``clients`` is the number of reports shuffled together.
     """
 
     epsilon: float
@@ -280,9 +269,8 @@ def shuffled(epsilon: float, *, clients: int, delta: float) -> ShuffleBound | No
     r"""Return the cost of one report of each of ``clients`` clients if they are shuffled.
 
     **Condition.** A shuffler that the server does not control collects the reports of n clients,
-    removes every trace of who sent which, and hands them on in random order. Flower has none: a
-    server receives each reply with its sender's identity. The figure is therefore never part of a
-    total.
+    removes every trace of who sent which, and hands them on in random order. Flower has none, so
+    the figure is never part of a total.
 
     **Theorem** (Feldman, McMillan, Talwar 2021, "Hiding Among the Clones", Theorem 3.1). Let each
     of n clients report once through an :math:`\epsilon_0`-DP local randomizer. For any
@@ -301,7 +289,7 @@ def shuffled(epsilon: float, *, clients: int, delta: float) -> ShuffleBound | No
     epsilon : float
         Of one client's whole report in the round (pure, local); finite and positive.
     clients : int
-        Clients whose reports are shuffled together, without those that drop out or help the server.
+        Those whose reports are shuffled together, without any that drop out or help the server.
     delta : float
         Probability with which the bound may fail, in (0, 1).
 

@@ -8,7 +8,7 @@ of standard deviation :math:`\sigma C` is added to the sum. n, q and T are publi
 \sigma^2)`. Whatever was seen before, a step is dominated
 
 - for one example **replaced**, by :math:`(\nu_1, \nu_{-1})`, its own mirror image. This is tight
-  (proof in docs/dpsgd_release.md, by joint convexity and Kahane's inequality);
+  (proof in docs/dpsgd_release.md);
 - for one **removed**, by :math:`(\nu_1, N(0, \sigma^2))`, and for one **added**, by the same pair
   the other way round (Zhu, Dong and Wang, "Optimal Accounting of Differential Privacy via
   Characteristic Function", 2022, Theorem 11). Accountants usually state this epsilon, which is
@@ -16,7 +16,7 @@ of standard deviation :math:`\sigma C` is added to the sum. n, q and T are publi
 
 Domination means :math:`\int (p - \gamma q)_+` for every :math:`\gamma > 0`, so steps compose, also
 if each is chosen with the earlier ones in view (the same, Theorem 10): T steps tell no more than T
-independent draws. The sum of their losses is computed here.
+independent draws.
 
 **Rounding.** The loss :math:`l` rises with the output. Between two points of the grid, the law's
 mass moves to both ends so that its mass under the other law is kept too. The ratio :math:`r =
@@ -41,6 +41,9 @@ relative, at any delta. Everything that is rounded or cut off is added:
 - sums above the window: those that fold into it only add, and those that fold out are at most
   Chernoff's bound. An epsilon below the window has delta 1;
 - roundings of masses and losses: 1e-12 of each step's, on both.
+
+A parameter outside its interval raises ValueError, and a missing scipy (extra ``accounting`` or
+``dpsgd``) ModuleNotFoundError.
 """
 
 from __future__ import annotations
@@ -97,11 +100,6 @@ class SampledGaussian(Checked):
         Probability that an example takes part in a step; in [1e-9, 1].
     steps : int
         From 1 to 10^8.
-
-    Raises
-    ------
-    ValueError
-        If a parameter is outside its interval.
     """
 
     noise_multiplier: Annotated[float, Bounded(f"[{_LEAST_NOISE:g}, {_MOST_NOISE:g}]")]
@@ -117,13 +115,6 @@ class SampledGaussian(Checked):
             Of all steps, per example; finite and at least 0.
         replace : bool
             For one example replaced, this package's unit; False for one added or removed.
-
-        Raises
-        ------
-        ValueError
-            If epsilon is outside its interval.
-        ModuleNotFoundError
-            If scipy (extra ``accounting`` or ``dpsgd``) is not installed.
         """
         check_in("[0, inf)", "epsilon", epsilon)
         return _delta(self.noise_multiplier, self.sample_rate, self.steps, epsilon, replace)
@@ -131,7 +122,7 @@ class SampledGaussian(Checked):
     def epsilon(self, delta: float, *, replace: bool = True) -> float:
         """Return an epsilon with at most ``delta``, in [1e-15, 1): never below the smallest.
 
-        ``replace`` and the errors are those of :meth:`delta`.
+        ``replace`` is that of :meth:`delta`.
         """
         check_in("[1e-15, 1)", "delta", delta)
         laws = _laws(self.noise_multiplier, self.sample_rate, replace)
@@ -145,10 +136,8 @@ def noise_multiplier(epsilon: float, delta: float, *, sample_rate: float, steps:
     ----------
     epsilon, delta : float
         Of the whole training, per example; in [0.01, 30] and [1e-10, 0.5].
-    sample_rate : float
-        Probability that an example takes part in a step; in [1e-9, 1].
-    steps : int
-        From 1 to 10^8.
+    sample_rate, steps
+        Of :class:`SampledGaussian`.
 
     Returns
     -------
@@ -170,7 +159,7 @@ def noise_multiplier(epsilon: float, delta: float, *, sample_rate: float, steps:
 
 @lru_cache(maxsize=16)
 def _least_noise(epsilon: float, delta: float, sample_rate: float, steps: int) -> float:
-    """Search for the noise; kept, since a client asks for the same each round."""
+    """Search for the noise; a client asks for the same each round."""
 
     def enough(noise: float) -> bool:
         return SampledGaussian(noise, sample_rate, steps).delta(epsilon) <= delta
@@ -189,15 +178,7 @@ def _least_noise(epsilon: float, delta: float, sample_rate: float, steps: int) -
 
 
 def check_noise(plan: TrainingPlan) -> None:
-    """Check by this module's accounting that a plan's noise is enough for its claim.
-
-    Raises
-    ------
-    ValueError
-        If all steps together cost more.
-    ModuleNotFoundError
-        If scipy (extra ``accounting`` or ``dpsgd``) is not installed.
-    """
+    """Check that a plan's noise is enough, or raise ValueError if all steps cost more."""
     steps = plan.rounds * plan.steps
     found = SampledGaussian(float(plan.noise), float(plan.rate), steps).delta(float(plan.epsilon))
     if found > plan.delta:
@@ -255,7 +236,7 @@ class LossLaw:
 
     @property
     def losses(self) -> Array:
-        """Return the points, as losses."""
+        """The points, as losses."""
         return np.arange(self.first, self.first + len(self.masses)) * np.float64(self.unit)
 
 
@@ -394,7 +375,7 @@ class LossSum:
         self._beyond = beyond * (1.0 + 1e-6) - math.expm1(steps * math.log1p(-law.infinite))
 
     def delta(self, epsilon: float) -> float:
-        """Return an upper bound on the delta at ``epsilon``, tight near ``around``; at most 1."""
+        """Return an upper bound on the delta at ``epsilon``, tight near ``around``."""
         below = epsilon - self._steps * _ROUNDING * (1.0 + abs(epsilon))
         exponent = self._log_scale - self._tilt * below
         if exponent > 600.0 or below < self._lowest:
@@ -409,7 +390,7 @@ class LossSum:
 
 
 def chernoff_epsilon(law: LossLaw, steps: int, delta: float) -> float:
-    """Return an epsilon with about ``delta``, somewhat too large, to start a search at."""
+    """Return an epsilon with about ``delta``, somewhat too large."""
     losses, masses = _coarsened(law)
 
     def bound(log_tilt: float) -> float:

@@ -41,7 +41,7 @@ _RUNS, _WINDOWS, _RELEASES = Bounded("[0, 2^64)"), Bounded("(0, 1e12]"), Bounded
 
 
 def check_run(run_id: int) -> None:
-    """Raise ValueError unless a run is an unsigned 64-bit number, as Flower's are."""
+    """Raise ValueError unless a run is an unsigned 64-bit number."""
     _RUNS.check("run_id", run_id, int)
 
 
@@ -71,7 +71,7 @@ class Charge:
         By mechanism, units finer than the release's own for which the owner declares it
         post-processing. A waiver holds for all finer units too.
     during : int, optional
-        The run that asks for a release in :data:`NO_RUN`; that run's limits count it too.
+        The run that asks for a release in :data:`NO_RUN`; its limits count it too.
     releases : int
         Number of releases that this pays for, in [0, 2^32]: one, or a plan's rounds. 0 if nothing
         leaves for this charge alone.
@@ -126,7 +126,7 @@ class Charge:
 
     @cached_property
     def exact(self) -> tuple[ExactEvent, ...]:
-        """Return the events as they are stored."""
+        """The events as they are stored."""
         return tuple(
             ExactEvent(
                 event.mechanism,
@@ -140,7 +140,7 @@ class Charge:
 
     @cached_property
     def book(self) -> Book:
-        """Return the cost of the release."""
+        """Cost of the release."""
         return Book.of(self.exact, self.releases)
 
     def _waived(self, event: PrivacyEvent) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ class _Windowed(Checked):
 
     @property
     def microseconds(self) -> int:
-        """Return the length of the window, rounded up; 0 without one."""
+        """Length of the window, rounded up; 0 without one."""
         return math.ceil((self.window_seconds or 0) * 1_000_000)
 
 
@@ -197,7 +197,7 @@ class Limit(_Windowed):
 
     @property
     def allowed(self) -> Amount:
-        """Return the limit, exact."""
+        """The limit, exact."""
         return Amount.allowance(self.epsilon, self.delta)
 
     def __str__(self) -> str:
@@ -209,12 +209,7 @@ class Limit(_Windowed):
 class NumberLimit(_Windowed):
     """The largest number of an account's releases, all its parts together.
 
-    Parameters
-    ----------
-    most : int
-        At least 0.
-    window_seconds : float, optional
-        Length of its period, positive; for life without it.
+    ``window_seconds``, if any, is the length of its period; for life without it.
     """
 
     most: Annotated[int, Bounded("[0, 2^63)")]
@@ -254,7 +249,7 @@ class Mark:
     ledger : str
         Random name of the ledger.
     entries : int
-        Number of entries at that point.
+        Their number at that point.
     chain : str
         Chain value of the last one, hexadecimal.
     """
@@ -298,7 +293,7 @@ class Entry:
 
     @property
     def book(self) -> Book:
-        """Return the cost of the entry."""
+        """Cost of the entry."""
         return Book.of(self.events, self.releases)
 
     def rows(self) -> list[dict[str, object]]:
@@ -343,8 +338,8 @@ class Verification:
 class Clock:
     """The clock and the ledger's time, in microseconds since 1970 (UTC).
 
-    ``latest`` is the latest entry's, 0 if there is none. ``set_at`` and ``set_to`` are the clock's
-    and the ledger's time when the owner last set it, both 0 if never.
+    ``latest`` is the latest entry's. ``set_at`` and ``set_to`` are the clock's and the ledger's
+    time when the owner last set it. All are 0 if there is none.
     """
 
     shown: int
@@ -358,22 +353,22 @@ class Clock:
 
     @property
     def time(self) -> int:
-        """Return the ledger's time, if it were not for the entries."""
+        """The ledger's time, if it were not for the entries."""
         return self.set_to + self.shown - self.set_at
 
     @property
     def ahead(self) -> int:
-        """Return how much the owner has set the ledger's time ahead of the clock."""
+        """How much the owner has set the ledger's time ahead of the clock."""
         return self.set_to - self.set_at
 
     @property
     def jumped(self) -> bool:
-        """Return whether the time is so far past the latest entry that a charge is refused."""
+        """Whether the time is so far past the latest entry that a charge is refused."""
         known = max(self.latest, self.set_to)
         return self.latest > 0 and self.time - known > MOST_JUMP
 
     def of_a_charge(self) -> int:
-        """Return the time of a charge that is made now; LedgerError if the clock jumped."""
+        """Return the time of a charge made now; LedgerError if the clock jumped."""
         if self.jumped:
             raise LedgerError(
                 f"the clock shows {day(self.shown)}, more than {MOST_JUMP // DAY} days past the "

@@ -126,7 +126,7 @@ _PATH_ONLY = getattr(os, "O_PATH", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(o
 
 
 def damaged(path: Path, what: object) -> LedgerError:
-    """Return the error for a file whose content the ledger did not write."""
+    """Return the error for content that the ledger did not write."""
     return LedgerError(f"ledger {path} is damaged: {what}. {_BACKUP}")
 
 
@@ -150,7 +150,7 @@ def understandable(path: Path) -> Iterator[None]:
 
 
 def identity(path: Path) -> tuple[int, int]:
-    """Return the identity of the file, which a replacement does not have."""
+    """Return the file's identity, which a replacement does not have."""
     status = path.stat()
     return status.st_dev, status.st_ino
 
@@ -285,7 +285,7 @@ def pragma_number(connection: sqlite3.Connection, name: str) -> int:
 def check_owned(status: os.stat_result, name: str, *, anyone: bool = False) -> None:
     """Refuse a file that is not regular, not this user's alone, or has another name.
 
-    ``name`` is for the error; ``anyone`` accepts any owner and mode.
+    ``anyone`` accepts any owner and mode.
     """
     if not stat.S_ISREG(status.st_mode):
         raise LedgerError(f"{name} is not a regular file: name a file")

@@ -151,7 +151,7 @@ class Ledger:
             self._db.close()
 
     def look_again(self) -> None:
-        """Check the file again as :meth:`open` does; LedgerError if it cannot be used."""
+        """Check the file again as :meth:`open` does."""
         # SQLite takes what it read for what is there as long as a number in the file is the same,
         # which an older copy comes to have again.
         with self._lock, file.understandable(self._path):
@@ -178,7 +178,7 @@ class Ledger:
             An earlier charge that the release depends on, written in the same transaction if it is
             missing. It has no report.
         numbers : sequence of NumberLimit
-            All limits on the number of releases of this data.
+            All limits on this data's number of releases.
         repeats : int, optional
             Count a stored report that is sent again, as :meth:`count` does ``"again"``, up to this
             number. None, for the owner's own use, counts nothing.
@@ -312,10 +312,11 @@ class Ledger:
     def count(self, data_id: str, kind: charges.Kind, most: int | None = None) -> int:
         """Count an answer or failure beside charges; return the number of its kind, on disk.
 
+        A part counts towards its account.
+
         Parameters
         ----------
         data_id : str
-            The account, or a part, which counts towards its account.
         kind : str
             ``"again"``: a stored report is sent again. ``"acknowledged"``: an empty answer.
             ``"failed"``: the app failed after a charge. ``"unprotected"``: a raw reply left.
@@ -343,7 +344,7 @@ class Ledger:
             return {account: sums.counts(db, account) for _, account in sums.every_count(db)}
 
     def number(self, data_id: str, limit: NumberLimit) -> int:
-        """Return how many releases of an account count towards a limit now."""
+        """Return the number of an account's releases that count towards a limit now."""
         with self._transaction(READ) as (db, head):
             at = self._clock_at(head).of_a_question()
             return Snapshot(db, data_id).number(limit, at)
@@ -352,14 +353,14 @@ class Ledger:
         """Return the amounts that count towards limits, in one run or in all.
 
         They include costs of coarser units and conditional claims. For all of the data each is the
-        most that any record has spent; for a part, that of the part's records. Units without a
-        guarantee are missing.
+        most that any record has spent; for a part, that of its records. Units without a guarantee
+        are missing.
         """
         found = {spent.unit: spent.counted for spent in self.spending(data_id, run_id)}
         return {unit: amount for unit, amount in found.items() if amount != Amount()}
 
     def spending(self, data_id: str, run_id: int | None = None) -> list[UnitSpending]:
-        """Return for each unit the amounts spent directly and in all, and the releases not covered.
+        """Return each unit's amounts, direct and in all, and its releases that are not covered.
 
         Of all of the data or of a part, in one run or in all.
         """
@@ -441,17 +442,8 @@ class Ledger:
     def make_anchor(self, anchor: Anchor, *, replace: bool = False) -> Mark:
         """Store the end of the chain in an anchor: its owner states that the ledger is the newest.
 
-        Parameters
-        ----------
-        anchor : Anchor
-            Its present mark must be in this ledger's history.
-        replace : bool
-            Give up its present mark, whatever it is.
-
-        Raises
-        ------
-        LedgerError
-            If it holds another mark, or cannot be used.
+        The anchor's present mark must be in this ledger's history, unless ``replace`` gives it up.
+        Raises LedgerError if it is not, or the anchor cannot be used.
         """
         with self._transaction(WRITE) as (_, head):
             if not replace and anchor.read() is not None:
@@ -503,10 +495,7 @@ class Ledger:
         return anchor.compare(head.mark, partial(rows.chain_at, self._db, head))
 
     def _catch_up(self, head: Head) -> None:
-        """Move the anchor to the head, inside a writing transaction.
-
-        It is behind if a process was killed between its charge and the anchor.
-        """
+        """Move the anchor, which a killed process left behind, to the head."""
         if self._anchor is not None and self._compare(self._anchor, head) != head.mark:
             self._anchor.move(head.mark)
 

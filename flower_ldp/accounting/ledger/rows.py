@@ -36,7 +36,7 @@ LAST: Key = (chr(sys.maxunicode), "")
 
 
 class DamageError(Exception):
-    """A row is not what the ledger wrote; the text says which."""
+    """A row is not what the ledger wrote."""
 
 
 def _tagged(value: object) -> dict[str, str]:
@@ -46,14 +46,14 @@ def _tagged(value: object) -> dict[str, str]:
 
 
 def digest(*fields: Any, tail: bytes = b"") -> bytes:
-    """Return SHA-256 over fields in canonical JSON, followed by bytes as they are."""
+    """Return SHA-256 over fields in canonical JSON, and bytes as they are."""
     text = json.dumps(fields, separators=(",", ":"), default=_tagged)
     return hashlib.sha256(text.encode("ascii") + b"\n" + tail).digest()
 
 
 @dataclass(frozen=True)
 class Head:
-    """The end of the chain: ledger, number of entries, latest time and value."""
+    """The end of the chain."""
 
     ledger: str
     entries: int
@@ -67,7 +67,7 @@ class Head:
 
     @property
     def mark(self) -> Mark:
-        """Return the head as a mark."""
+        """The head as a mark."""
         return Mark(self.ledger, self.entries, self.chain.hex())
 
 
@@ -76,8 +76,7 @@ def put(
 ) -> None:
     """Write a row that ends with the digest of its fields.
 
-    ``before`` precedes the fields and is in no digest; ``new=False`` replaces a row with the same
-    key.
+    ``before`` is in no digest; ``new=False`` replaces a row with the same key.
     """
     row = (*before, *fields, digest(table, *fields))
     verb, places = "INSERT" if new else "INSERT OR REPLACE", ", ".join("?" * len(row))

@@ -82,7 +82,7 @@ class Snapshot(dict[Key, Book]):
         return sum(map(self.spent, runs), Book()).amount(limit.unit, COUNTED)
 
     def number(self, limit: NumberLimit, at: int) -> int:
-        """Return how many releases of the account count towards a limit at time ``at``."""
+        """Return the account's number of releases that count towards a limit at time ``at``."""
         if limit.window_seconds is None:
             return self.spent("").pair(amounts.RELEASES)[0]
         within = self._both(self.place.all_layouts, at - limit.microseconds)
@@ -91,7 +91,7 @@ class Snapshot(dict[Key, Book]):
     def at_most(self, unit: Unit, start: int) -> Amount:
         """Return an upper bound on the spending since a time, in a few look-ups.
 
-        Exact, but for parts in other layouts, of which it counts the largest sum for life.
+        Of parts in other layouts it counts the largest sum for life.
         """
         if unit is Unit.CLIENT:
             return self.exactly(unit, start)
@@ -101,7 +101,7 @@ class Snapshot(dict[Key, Book]):
         return (self._both(self.place.name, start) + others).amount(unit, COUNTED)
 
     def exactly(self, unit: Unit, start: int) -> Amount:
-        """Return the spending since a time; reads each part of all other layouts, if any."""
+        """Return the spending since a time; reads each part of all other layouts."""
         if unit is Unit.CLIENT:
             return self._both(self.place.all_layouts, start).amount(unit, COUNTED)
         name = amounts.line(unit, COUNTED)
@@ -191,7 +191,7 @@ class UnitSpending:
 
     @property
     def promised(self) -> bool:
-        """Return whether there is an unconditional guarantee for the unit."""
+        """Whether there is an unconditional guarantee for the unit."""
         return self.in_all != Amount()
 
 
@@ -207,7 +207,7 @@ def spending(book: Book) -> Iterator[UnitSpending]:
 
 
 def releases_by_account(entries: Iterable[Entry]) -> dict[str, dict[Place, Counter[ExactEvent]]]:
-    """Return the releases of each place, by account in order: for a bound other than the sum."""
+    """Return the releases of each place, by account in order."""
     found: dict[str, dict[Place, Counter[ExactEvent]]] = {}
     for entry in entries:
         place = Place.of(entry.data_id)
@@ -218,7 +218,7 @@ def releases_by_account(entries: Iterable[Entry]) -> dict[str, dict[Place, Count
 
 
 def releases_towards(places: Mapping[Place, Counter[ExactEvent]], unit: Unit) -> list[PrivacyEvent]:
-    """Return releases that reveal at least as much about a unit as those of an account's places.
+    """Return releases that reveal at least as much about a unit as an account's.
 
     A client has data in every part. A record is in one part of each layout: of each kind of release
     it is in at most as many as the part with the most.
