@@ -13,6 +13,7 @@ from _drawings_canvas import drawn
 from _drawings_curves import laplace_density, magrr_estimate, silhouette
 from _drawings_digit import embedding_bits
 from _drawings_flows import protected_evaluation, split_learning
+from _drawings_published import published_evaluation, published_signds
 from _drawings_signds import signds_example, signds_round, wire_report
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
@@ -29,6 +30,8 @@ DRAWINGS = {
         protected_evaluation,
         split_learning,
         embedding_bits,
+        published_signds,
+        published_evaluation,
     )
 }
 
