@@ -1,0 +1,73 @@
+"""docs/published.md and examples/label-dp have the figures of their result files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
+
+
+def results(name: str) -> Any:
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+
+
+def spread(found: dict[str, Any], name: str) -> str:
+    return f"{found[name]:.2f} ± {found[f'{name}_deviation']:.2f}" if name in found else ""
+
+
+def test_the_trend_of_protected_scores() -> None:
+    found = results("published-evaluation")
+    assert len(found["runs"]) == 5
+    for line in found["summary"]:
+        names = [
+            f"{noise}_{of}"
+            for noise in ("laplace", "gaussian")
+            for of in ("spearman", "mean_error")
+        ]
+        cells = [f"{line['epsilon']:,g}", *(spread(line, name) for name in names)]
+        assert "| " + " | ".join(cells) + " |" in PAGE
+
+
+def test_what_of_the_scores_suffers_from_the_noise() -> None:
+    runs = results("published-evaluation")["runs"]
+    places = [one["epsilon"] for one in runs[0]["by_epsilon"]]
+    parts = [run["by_epsilon"][places.index(32.0)]["parts"] for run in runs]
+    for score, form in (("silhouette", ".2f"), ("calinski_harabasz", ",.0f")):
+        for name in ("true", "noisy_labels", "noisy_distances"):
+            assert format(mean(one[score][name] for one in parts), form) in PAGE
+
+
+def test_the_notebooks_methods() -> None:
+    for line in results("published-labels")["summary"]:
+        accuracy = (
+            f"{100 * line['accuracy_mean']:.1f} ± {100 * line['accuracy_standard_deviation']:.1f} %"
+        )
+        (row,) = [one for one in PAGE.splitlines() if one.startswith(f"| `{line['row']}`")]
+        assert f"| {100 * line['flipped']:.2f} % | {accuracy} |" in row
+
+
+def test_signds_beside_no_protection() -> None:
+    for run in results("published-signds")["runs"]:
+        last = run["last"]
+        assert f"{last['auc']:.3f}, accuracy {100 * last['accuracy']:.1f} %" in PAGE
+        assert f"{last['round']} rounds" in PAGE
+
+
+def test_losses_of_the_language_model() -> None:
+    for name in ("float", "quantized", "label 5", "random bits"):
+        run = next(one for one in results("split-lm")["runs"] if one["run"] == name)
+        assert ", ".join(f"{value:.2f}" for value in run["losses"][:10]) in PAGE
+
+
+def test_private_labels_of_the_example() -> None:
+    page = (ROOT / "examples" / "label-dp" / "README.md").read_text(encoding="utf-8")
+    for line in results("label_example")["summary"]:
+        accuracy = (
+            f"{100 * line['accuracy_mean']:.1f} ± {100 * line['accuracy_standard_deviation']:.1f} %"
+        )
+        assert f"| `{line['method']}` | {accuracy} |" in page
+        assert line["seeds"] == 5
