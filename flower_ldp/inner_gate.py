@@ -4,5 +4,7 @@ Only :mod:`flower_ldp.node.app_process` sets this, in an app's process before th
 No message, configuration or environment variable changes it.
 """
 
+#: Whether this process is a guarded node, which sends no raw reply whatever its policy says.
+guarded_node = False
 #: Whether every ``LdpMod`` of this process passes messages on as they are.
 node_privatizes = False

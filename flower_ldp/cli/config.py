@@ -131,15 +131,18 @@ def label_dp(file: Path, chosen: config.LabelDPConfig, report: Report) -> None:
         parts = " + ".join(map(str, stages.shares))
         how = f"{how}, on {parts} of every {sum(stages.shares)} examples"
     priors = "none" if chosen.local_prior is None else "found from the randomized labels"
+    public = "public, from the app"
     with_prior = any(mechanism.needs_prior for mechanism in stages.mechanisms)
     kept = "chance that a label stays true" if single else "chance that a set holds the label"
     more = " without a prior, more with a good one" if with_prior else ""
-    spent = compose(stages.events())[Unit.LABEL]
+    spent = compose(chosen.events())[Unit.LABEL]
+    if chosen.histogram is not None:
+        priors = f"noisy histograms of the labels, epsilon {chosen.histogram.eps:g}"
     report.line(f"{file}: label privacy, {chosen.response}", mechanism=chosen.response)
     report.tell(
         *_parameters(chosen),
         note("randomized by", how),
-        note("priors", "public, from the app" if first.needs_prior else priors),
+        note("priors", public if first.needs_prior and chosen.histogram is None else priors),
         Fact("response.keep_probability", keep, kept, more),
         *([Fact("response.flip_rate", 1.0 - keep)] if single else []),
         *price(spent, "once", "epsilon", ", once: training adds nothing", meant="label"),

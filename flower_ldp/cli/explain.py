@@ -27,6 +27,8 @@ _CENTRAL = "central --noise-multiplier 1 --sampled-clients 20 --delta 1e-5"
 _MINDSPORE = "flower-ldp explain mindspore dp_encrypt.yaml --rounds 100"
 app = group(_MINDSPORE)
 
+#: From about 34 on, MindSpore's bits and labels are flipped with a probability of 0 in its floats.
+_MOST_EPS = 30.0
 #: What software passes on as it is.
 _LOCAL_RAW = (
     "metrics and numbers of examples, replies to evaluate and query messages, arrays without a "
@@ -280,7 +282,13 @@ def _vertical(read: VerticalConfig, rounds: int | None, report: Report) -> None:
     embedding, labels = read.privacy.embedding_dp, read.privacy.label_dp
     report.facts.update(software="MindSpore Federated", rounds=passes)
     report.line("A party of split learning, as MindSpore Federated runs it")
-    if embedding is not None:
+    if embedding is not None and not 0 < embedding.eps <= _MOST_EPS:
+        none = "none: at 0 no noise is added, and above 30 its probabilities are rounded to 0"
+        report.tell(
+            Fact("embedding.stated", float(embedding.eps), "embeddings, stated"),
+            Fact("embedding.entry", None, "   true epsilon", text=none),
+        )
+    elif embedding is not None:
         eps = float(embedding.eps)
         in_all = number(passes * eps / 2)
         report.tell(
@@ -291,7 +299,13 @@ def _vertical(read: VerticalConfig, rounds: int | None, report: Report) -> None:
                 "   in all", f"width x {in_all} in {passes:,} passes: bits are drawn anew in each"
             ),
         )
-    if labels is not None:
+    if labels is not None and labels.eps > _MOST_EPS:
+        none = "none: above 30 the chance of a flip is rounded to 0"
+        report.tell(
+            Fact("labels.stated", float(labels.eps), "labels, stated"),
+            Fact("labels.total", None, "   in all", text=none),
+        )
+    elif labels is not None:
         eps = float(labels.eps)
         total = PrivacySpent(Unit.LABEL, passes * eps)
         text = f" in {passes:,} passes: labels are flipped anew in each"
@@ -299,9 +313,7 @@ def _vertical(read: VerticalConfig, rounds: int | None, report: Report) -> None:
             Fact("labels.stated", eps, "labels, stated", ", of one draw of a label of two"),
             Fact("labels.total", total.epsilon, "   in all", text),
             Fact("labels.meaning", meaning(total), "   that is"),
-            note(
-                "   of more than two", f"at most {number(2 * eps)} a draw: Laplace noise, scale 1"
-            ),
+            Fact("labels.total_of_many", 2 * total.epsilon, "   of more than two", ", at most"),
         )
 
 

@@ -225,6 +225,9 @@ def _numbers(ledger: Ledger, report: Report) -> None:
         {"data_id": name, "releases": ledger.number(name, NumberLimit(0)), **ledger.counts(name)}
         for name in sorted({*ledger.counted(), *ledger.accounts()})
     ]
+    raw = sum(row["unprotected"] for row in rows)
+    if raw:
+        report.warn(f"{raw:,} raw replies left without protection: no total bounds them")
     report.table(
         "numbers",
         "Releases, and beside them at no charge: stored reports sent again, messages acknowledged, "

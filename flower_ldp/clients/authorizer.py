@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from flwr.app import Context
 
+from flower_ldp import inner_gate
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import charging
 from flower_ldp.clients.dpsgd_charging import LAST, charge_round, round_of
@@ -101,7 +102,7 @@ class OwnerAuthorizer:
             ``REFUSED_POLICY`` or ``REFUSED_LEDGER``.
         """
         policy = self._policy(context)
-        if message_type not in policy.not_encrypt:
+        if inner_gate.guarded_node or message_type not in policy.not_encrypt:
             allow = f"To allow it: not_encrypt: [{message_type}]"
             raise _refusal(f"no raw reply to a {message_type!r} message may leave. {allow}")
         account = charging.account_of(policy, context)

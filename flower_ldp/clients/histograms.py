@@ -4,11 +4,14 @@ They are a prior for :class:`~flower_ldp.mechanisms.RRWithPrior`, whose epsilon 
 in the same account. The owner's policy allows them as ``central_histograms`` at unit label.
 """
 
+import hashlib
+
 import numpy as np
 from flwr.app import Context
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.clients import charging
+from flower_ldp.clients.release import check_storable
 from flower_ldp.clients.scaling import once
 from flower_ldp.labels.priors import CentralHistograms
 from flower_ldp.mechanisms.inputs import INVALID, check_labels, read_labels
@@ -43,20 +46,23 @@ def private_histograms(
     RefusalError
         If policy or budget do not allow it, or the name was used otherwise.
     ValueError
-        If ``groups`` is not as stated. Nothing was charged.
+        If ``groups`` is not as stated, or the counts are too many for a ledger. Nothing was
+        charged.
     """
     policy = charging.policy_of(context)
     group = check_labels("groups", groups, mechanism.n_groups)
-    if group.ndim != 1:
-        raise ValueError(f"groups must be a vector, got shape {group.shape}")
+    if group.shape != np.shape(labels)[:1]:
+        raise ValueError(f"groups must be a vector as long as labels, got shape {group.shape}")
+    check_storable(8 * mechanism.n_groups * mechanism.categories + 256)
 
     def draw(rng: RandomSource) -> NDArray[np.int64]:
         found = read_labels(labels, mechanism.categories, np.int64)
-        if found.shape != group.shape:
-            raise ValueError(f"there are {len(group)} groups, and labels of shape {found.shape}")
+        if found.shape != group.shape:  # no label is one
+            found = np.full(group.shape, INVALID)
         known = found != INVALID
         return mechanism.randomize(found[known], group[known], rng)
 
     (event,) = mechanism.events()
-    terms = {"n": len(group), "groups": mechanism.n_groups, "categories": mechanism.categories}
+    digest = hashlib.sha256(np.asarray(group, "<i8").tobytes()).hexdigest()
+    terms = {"groups": [mechanism.n_groups, digest], "categories": mechanism.categories}
     return once(context, policy, event, name, terms, draw)

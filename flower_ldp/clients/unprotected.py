@@ -34,12 +34,13 @@ class UnprotectedMod:
         Messages that are answered without protection.
     gate : LdpMod
         Answers all other messages; without a release it refuses them.
+    owner : OwnerAuthorizer
+        The gate's own: one node has one policy.
     """
 
     message_types: tuple[str, ...]
     gate: LdpMod = field(default_factory=LdpMod)
-    #: It keeps the node's first policy.
-    _owner: OwnerAuthorizer = field(default_factory=OwnerAuthorizer, init=False, repr=False)
+    owner: OwnerAuthorizer = field(default_factory=OwnerAuthorizer, repr=False)
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Return the app's own reply if the policy allows it, else a constant refusal."""
@@ -47,7 +48,7 @@ class UnprotectedMod:
         if kind not in self.message_types or inner_gate.node_privatizes:
             return self.gate(message, context, call_next)
         try:
-            self._owner.allow_unprotected(kind, context)
+            self.owner.allow_unprotected(kind, context)
         except RefusalError as refusal:
             log_refusal(message.metadata.run_id, refusal)
             return constant(refusal.code, message)

@@ -14,7 +14,13 @@ from flwr.clientapp.typing import Mod
 from flwr.serverapp.strategy import FedAvg, Strategy
 from pydantic import AliasChoices, BeforeValidator, Field, model_validator
 
-from flower_ldp.clients import LdpMod, ProtectedEvalRelease, Rehearsal, UnprotectedMod
+from flower_ldp.clients import (
+    LdpMod,
+    OwnerAuthorizer,
+    ProtectedEvalRelease,
+    Rehearsal,
+    UnprotectedMod,
+)
 from flower_ldp.clients.unprotected import RAW_LEAVES
 from flower_ldp.config.mindspore import HorizontalFile, told_elsewhere
 from flower_ldp.config.updates import (
@@ -273,6 +279,12 @@ class ConfiguredRun:
         scored = self.config.unsupervised.eval_type != "NOT_EVAL"
         return self.config.encrypt.privacy_eval_type == "LAPLACE" and scored
 
+    @property
+    def evaluates_raw(self) -> bool:
+        """Whether the file asks for evaluation without protection."""
+        scored = self.config.unsupervised.eval_type != "NOT_EVAL"
+        return self.config.encrypt.privacy_eval_type == "NOT_ENCRYPT" and scored
+
     def train_config(self) -> ConfigRecord:
         """Return the ``client`` section for ``start(train_config=)``.
 
@@ -311,10 +323,9 @@ class ConfiguredRun:
         twice = [name for name, value in here.items() if value is not None and name in options]
         if twice:
             raise TypeError(f"{twice[0]} is given by the configuration file: leave it out here")
-        raw = encrypt.privacy_eval_type == "NOT_ENCRYPT"
-        if raw:
+        if self.evaluates_raw:
             _log.warning(RAW_LEAVES["evaluate"])
-        merged: Any = {"fraction_evaluate": 1.0 if raw else 0.0, **here, **options}
+        merged: Any = {"fraction_evaluate": float(self.evaluates_raw), **here, **options}
         if section is None:
             _log.warning(RAW_LEAVES["train"])
             return FedAvg(**merged)
@@ -330,6 +341,7 @@ class ConfiguredRun:
             "fraction_train": _NO_FRACTION,
             "min_train_nodes": number,
             "min_available_nodes": number,
+            "min_evaluate_nodes": min(2, number),
         }
 
     def strategy(
@@ -370,7 +382,8 @@ class ConfiguredRun:
             protected = encrypt.protection() is not None
             training = self.training(**(both if protected else options))
         shared: Any = {"health": encrypt.health()}
-        shared.update((name, both[name]) for name in _OF_BOTH if name in both)
+        given = {**self._clients(), **both}
+        shared.update((name, given[name]) for name in _OF_BOTH if name in given)
         score: Any = self.config.unsupervised.eval_type
         return ProtectedEvalStrategy(
             training,
@@ -394,14 +407,16 @@ class ConfiguredRun:
         """
         encrypt = self.config.encrypt
         section = encrypt.protection()
+        owner = OwnerAuthorizer()
         gate = LdpMod(
             train=None if section is None else section.release(trainable=section.trainable),
             evaluate=ProtectedEvalRelease() if encrypt.privacy_eval_type == "LAPLACE" else None,
+            authorizer=owner,
             rehearsal=rehearsal,
         )
-        types = {"train": encrypt.encrypt_train_type, "evaluate": encrypt.privacy_eval_type}
-        raw = tuple(name for name, kind in types.items() if kind == "NOT_ENCRYPT")
-        return [UnprotectedMod(raw, gate) if raw else gate]
+        raw = ("train",) * (encrypt.encrypt_train_type == "NOT_ENCRYPT")
+        raw += ("evaluate",) * self.evaluates_raw
+        return [UnprotectedMod(raw, gate, owner) if raw else gate]
 
 
 def from_config(path: str | Path) -> ConfiguredRun:

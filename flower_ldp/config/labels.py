@@ -18,7 +18,8 @@ from flower_ldp.mechanisms.embeddings import MAX_BITS, CodebookEmbedding, UnaryE
 from flower_ldp.mechanisms.labels import LABEL_METHODS, label_mechanisms, reports_are_labels
 from flower_ldp.mechanisms.randomized_response import KaryResponse, LabelMechanism
 from flower_ldp.mechanisms.training_plan import TrainingPlan
-from flower_ldp.privacy import Unit
+from flower_ldp.parameter_bounds import Bounded
+from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.yaml_source import Section, YamlFormat, declared, interval, misfit, must_suit
 
 
@@ -126,6 +127,11 @@ class LabelDPConfig(Section):
         """Return the randomizer of each stage."""
         shares = self.stage_shares or (1, 1)
         return label_mechanisms(self.response, self.eps, self.categories, max(2, len(shares)))
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return what a label costs in all."""
+        histograms = self.histograms()
+        return (*self.stages().events(), *(() if histograms is None else histograms.events()))
 
     def histograms(self) -> CentralHistograms | None:
         """Return the mechanism for :func:`~flower_ldp.clients.private_histograms`, or None."""
@@ -261,11 +267,16 @@ class VerticalConfig(VerticalFile):
 
     privacy: VerticalPrivacyConfig
 
+    @model_validator(mode="after")
+    def _epochs_are_a_number(self) -> VerticalConfig:
+        if self.epochs is not None and not Bounded("[1, 1000000]").holds(self.epochs, int):
+            raise misfit("must be an integer in [1, 1000000]", "hyper_parameters", "epochs")
+        return self
+
     @property
     def epochs(self) -> int | None:
         """Passes over the data, from ``hyper_parameters.epochs``; else None."""
-        found = self.hyper_parameters.get("epochs") if self.hyper_parameters else None
-        return found if isinstance(found, int) else None
+        return (self.hyper_parameters or {}).get("epochs")
 
     def embedding(self, width: int, classes: int = 10, epochs: int = 10) -> EmbeddingDPConfig:
         """Return the ``embedding_dp`` section for a cut layer of ``width`` entries.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from flwr.clientapp.typing import Mod
 
+from flower_ldp import inner_gate
 from flower_ldp.accounting.ledger.charges import MOST_REPORT
 from flower_ldp.clients import RELEASES, LdpMod
 from flower_ldp.clients.charging import ledger_of
@@ -138,6 +139,7 @@ class Start:
     def setup(self, node_config: NodeConfig, apps: SandboxedApps | None, calls: AppCalls) -> Setup:
         """Find the site's policy, ledger and gate; end the process if one cannot be used."""
         never_load(NO_EXTENSIONS)  # the policy is read anew for each message
+        inner_gate.guarded_node = True
         name = self.options.ldp_gate
         try:
             policy = self.policy(node_config)

@@ -7,6 +7,7 @@
 """
 
 import logging
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -225,8 +226,8 @@ class SignDSStrategy(TrainingStrategy[SignDS]):
 
     def _tell_length(self, current: TrainingRound, step: Vector) -> None:
         """Log the first step's length beside the weights' own, and warn if it is as long."""
-        weights = [np.linalg.norm(current.model[spec.name]) for spec in current.layout.updated]
-        whole = float(np.linalg.norm(np.asarray(weights, dtype=np.float64)))
+        arrays = (current.model[spec.name] for spec in current.layout.updated)
+        whole = math.sqrt(sum(float(np.square(one, dtype=np.float64).sum()) for one in arrays))
         if self._told_length or whole == 0.0:
             return
         self._told_length = True
