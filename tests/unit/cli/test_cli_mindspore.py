@@ -34,6 +34,30 @@ def test_a_partys_epsilons_add_up_over_the_files_passes(party: Path) -> None:
     assert "--rounds: must be an integer" in refused.err
 
 
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ("embedding_dp: {eps: 0}", "embedding"),
+        ("embedding_dp: {eps: 35}", "embedding"),
+        ("label_dp: {eps: 38}", "labels"),
+    ],
+)
+def test_no_epsilon_is_printed_where_its_noise_is_rounded_away(
+    section: str, key: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "party.yaml"
+    path.write_text(f"privacy: {{{section}}}\n", encoding="utf-8")
+    assert facts("explain", "mindspore", path)[key].get("entry") is None
+    assert "none: " in flower_ldp("explain", "mindspore", path).out
+
+
+@pytest.mark.parametrize("epochs", ["-5", "20.0", "'20'", "true"])
+def test_passes_are_a_number(epochs: str, tmp_path: Path) -> None:
+    path = tmp_path / "party.yaml"
+    path.write_text(PARTY.replace("20", epochs), encoding="utf-8")
+    assert "epochs must be an integer" in flower_ldp("explain", "mindspore", path).err
+
+
 def test_rounds_are_the_files_where_none_are_given(tmp_path: Path) -> None:
     path = tmp_path / "server.yaml"
     path.write_text("encrypt: {encrypt_type: SIGNDS}\nfl_iteration_num: 7\n", encoding="utf-8")

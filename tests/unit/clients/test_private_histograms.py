@@ -80,18 +80,30 @@ def test_what_is_no_label_counts_nowhere(owner: Context, monkeypatch: pytest.Mon
     assert found.tolist() == [[1, 0, 0], [1, 1, 0]]
 
 
-@pytest.mark.parametrize("groups", [[0, 0, 0, 1, 1, 2], [[0]], [0.5] * 6])
+@pytest.mark.parametrize("groups", [[0, 0, 0, 1, 1, 2], [[0]], [0.5] * 6, [0, 1]])
 def test_wrong_groups_cost_nothing(groups: list[object], owner: Context, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="groups"):
         histograms(owner, groups=groups)
     assert spent(tmp_path) == "0"
 
 
-def test_labels_that_do_not_fit_the_groups_are_a_failure_of_the_whole(
-    owner: Context, tmp_path: Path
+def test_labels_of_another_shape_count_nowhere(
+    owner: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ValueError, match="6 groups"):
-        histograms(owner, [0, 1])
-    assert spent(tmp_path) == "0.1"
-    with pytest.raises(RefusalError, match="failed as a whole"):
-        histograms(owner)
+    monkeypatch.setattr(
+        "flower_ldp.mechanisms.integer_noise.DiscreteLaplace.sample",
+        lambda self, size, rng: np.zeros(size, dtype=np.int64),
+    )
+    assert not histograms(owner, [[label] for label in LABELS]).any()
+
+
+def test_other_groups_under_the_name_are_refused(owner: Context) -> None:
+    histograms(owner)
+    with pytest.raises(RefusalError, match="repeat"):
+        histograms(owner, groups=[1, 0, 0, 1, 1, 1])
+
+
+def test_counts_that_no_ledger_takes_cost_nothing(owner: Context, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="a ledger takes"):
+        histograms(owner, mechanism=CentralHistograms(0.1, 2**26, 3))
+    assert spent(tmp_path) == "0"

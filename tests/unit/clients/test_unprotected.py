@@ -100,6 +100,14 @@ def test_another_policy_than_the_nodes_first_is_refused(tmp_path: Path) -> None:
         assert found.error.reason == "ldp:refused:policy"
 
 
+def test_a_guarded_node_sends_none_whatever_its_policy_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inner_gate, "guarded_node", True)
+    found = ask(UnprotectedMod(("train",)), site(tmp_path, "[train]"), not_called)
+    assert found.error.reason == "ldp:refused:policy"
+
+
 def test_in_an_app_of_a_guarded_node_the_nodes_gate_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

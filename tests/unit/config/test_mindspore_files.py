@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from flower_ldp.clients import LdpMod
 from flower_ldp.config import SECTIONS, from_config, load_config, load_vertical_config
 from flower_ldp.errors import ConfigError
 
@@ -119,6 +120,25 @@ def test_not_eval_asks_for_no_evaluation(tmp_path: Path) -> None:
     run = from_config(written(tmp_path, {**HORIZONTAL, **unsupervised}))
     assert not run.evaluates
     run.strategy()
+
+
+def test_not_eval_lets_no_raw_reply_out_either(tmp_path: Path) -> None:
+    content = {
+        "encrypt": {"encrypt_train_type": "SIGNDS", "privacy_eval_type": "NOT_ENCRYPT"},
+        "unsupervised": {"eval_type": "NOT_EVAL"},
+    }
+    run = from_config(written(tmp_path, content))
+    strategy: Any = run.strategy()
+    assert strategy.fraction_evaluate == 0.0
+    (mod,) = run.client_mods()
+    assert isinstance(mod, LdpMod)
+
+
+def test_one_client_is_enough_where_the_file_says_so(tmp_path: Path) -> None:
+    content = {**HORIZONTAL, "round": {"start_fl_job_threshold": 1}}
+    strategy: Any = from_config(written(tmp_path, content)).strategy(classes=10)
+    assert strategy._least == 1
+    assert strategy._available == 1
 
 
 def test_a_snippet_of_the_score_alone_loads_and_builds_nothing(tmp_path: Path) -> None:

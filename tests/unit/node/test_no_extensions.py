@@ -27,6 +27,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
     monkeypatch.setattr(startup, "stop", stop)  # which would end the process of the tests
     monkeypatch.setattr(loading, "_never", [])
+    monkeypatch.setattr("flower_ldp.inner_gate.guarded_node", False)
     monkeypatch.delenv("FLOWER_LDP_POLICY", raising=False)
     Ledger.open(tmp_path / "spent.sqlite", create=True).close()
     (tmp_path / "policy.yaml").write_text(policy_text(DIGEST))

@@ -114,6 +114,7 @@ def test_the_node_says_so_only_if_what_an_app_replies_never_leaves(
     (tmp_path / "unit_gate.py").write_text(ldp + own)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr("flower_ldp.extensions.loading._never", [])
+    monkeypatch.setattr("flower_ldp.inner_gate.guarded_node", False)
     calls = AppCalls()
     options, arguments = command.site_parser().parse_known_args(["--ldp-gate", name])
     Start(options, arguments).setup(dict(site.node_config), None, calls)  # type: ignore[arg-type]
