@@ -22,9 +22,9 @@ def curves(title: str, panels: dict[str, dict[str, Curve]]) -> Sheet:
     """Draw panels one above the other, each with a curve of either kind over rounds."""
     sheet = Sheet(48 + 196 * len(panels), title)
     for number, kind in enumerate(next(iter(panels.values()))):
-        sheet.key(54 + 160 * number, 14, kind, STYLES[kind][0], line=STYLES[kind][1])
+        sheet.key(66 + 160 * number, 14, kind, STYLES[kind][0], line=STYLES[kind][1])
     for number, (name, lines) in enumerate(panels.items()):
-        axes = sheet.plot(54, 36 + 196 * number, 374, 148)
+        axes = sheet.plot(66, 36 + 196 * number, 362, 148)
         for kind, curve in lines.items():
             colour, dashes = STYLES[kind]
             axes.plot(*zip(*curve, strict=True), color=colour, linestyle=dashes, linewidth=1.5)
