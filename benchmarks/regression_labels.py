@@ -33,7 +33,7 @@ WITHOUT = ("no_privacy", "public_tenth", "public_mean")
 def density(labels: np.ndarray) -> np.ndarray:
     """Return a smoothed histogram on the grid, by Silverman's width."""
     width = 1.06 * labels.std() * len(labels) ** -0.2
-    return np.exp(-(((GRID[:, np.newaxis] - labels) / width) ** 2) / 2).sum(axis=1)
+    return np.asarray(np.exp(-(((GRID[:, np.newaxis] - labels) / width) ** 2) / 2).sum(axis=1))
 
 
 def randomized(
@@ -46,9 +46,9 @@ def randomized(
         found = LOWER + np.array(reports) * (UPPER - LOWER) / noise.steps
         return np.clip(found, LOWER, UPPER) if method == "laplace_clipped" else found
     prior = np.ones_like(GRID) if method == "rr_on_bins_uniform" else density(public)
-    mechanism = RROnBins(epsilon, GRID, prior)
-    reports = mechanism.randomize_array(labels, rng)
-    return mechanism.unbiased(reports) if method.endswith("d") else mechanism.decode(reports)
+    mechanism = RROnBins(epsilon, GRID.tolist(), prior.tolist())
+    bins = mechanism.randomize_array(labels, rng)
+    return mechanism.unbiased(bins) if method.endswith("d") else mechanism.decode(bins)
 
 
 def error(model: Ridge, features: np.ndarray, labels: np.ndarray) -> float:
