@@ -13,7 +13,7 @@ def check(text: str) -> None:
     assert outcomes == ["charged", "charged", "ldp:refused:budget", "charged"]
     assert re.findall(r"the app was asked (\d) time", text) == ["2", "1", "0"]
     assert "the same report both times: True" in text
-    assert re.search(r"^ward-7-digits +\d+ +1 +0 +0$", text, flags=re.MULTILINE)
+    assert re.search(r"^ward-7-digits +\d+ +1 +0 +0 +0$", text, flags=re.MULTILINE)
     # An audit refutes a claim that holds in a run of a thousand: only what it asked is held.
     assert number(r"opposite directions +(\S+) ", text) == 1
     assert "anchor /srv/ward-7/elsewhere/ledger-mark: holds entry 2 of" in text
