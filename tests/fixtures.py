@@ -19,7 +19,7 @@ from flower_ldp.accounting import Charge, Ledger, Limit
 from flower_ldp.config import LabelDPConfig, SplitConfig, TrainConfig
 from flower_ldp.config.encrypt import FORMAT
 from flower_ldp.config.labels import LABEL_FORMAT, SPLIT_FORMAT
-from flower_ldp.errors import LedgerError
+from flower_ldp.errors import LedgerError, WireError
 from flower_ldp.mechanisms import Codeword, Gaussian, SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.policy import Policy, files
@@ -232,6 +232,13 @@ def charge(message: object = 0, epsilon: float = 0.1, **fields: object) -> Charg
         **fields,
     }
     return Charge(**given)  # type: ignore[arg-type]
+
+
+def reason_of(read: Callable[..., object], *arguments: Any, **named: Any) -> str:
+    """Return the reason for which something is refused that is read."""
+    with pytest.raises(WireError) as caught:
+        read(*arguments, **named)
+    return caught.value.reason
 
 
 def cannot_open(path: Path, text: str, **how: Any) -> None:

@@ -18,7 +18,6 @@ from flower_ldp.wire.training_plan import (
     read_proximal,
 )
 
-PLAN = TrainingPlan(20, 5, 0.05, 3.74, 1.0, 1.0, 1e-5)
 SENT: dict[str, Any] = {
     "a": np.arange(6, dtype=np.float32).reshape(2, 3),
     "b": np.array(2.5, dtype=np.float64),
@@ -35,38 +34,6 @@ def test_a_plan_travels_beside_other_fields(name: str) -> None:
 
 def test_no_field_of_a_plan_is_no_plan() -> None:
     assert read_plan({"server-round": 3}) is None
-
-
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"ldp-rounds": 20.0}, "fields"),
-        ({"ldp-rounds": True}, "fields"),
-        ({"ldp-rate": 1}, "fields"),
-        ({"ldp-rounds": 0}, "domain"),
-        ({"ldp-rate": 1.5}, "domain"),
-        ({"ldp-noise": float("nan")}, "domain"),
-        ({"ldp-delta": 0.0}, "domain"),
-        ({"ldp-epsilon": 99.0}, "domain"),
-        ({"ldp-clip": 0.0}, "domain"),
-        ({"ldp-plan": 7}, "fields"),
-        ({"ldp-plan": "a\nb"}, "domain"),
-        ({"ldp-plan": "x" * 101}, "domain"),
-        ({"ldp-round": 3}, "fields"),
-        ({"ldp-clip": None}, "fields"),
-    ],
-)
-def test_a_plan_that_is_none_is_refused(changes: dict[str, Any], reason: str) -> None:
-    with pytest.raises(WireError) as caught:
-        read_plan({**plan_fields(PLAN), **changes})
-    assert caught.value.reason == reason
-
-
-def test_a_plan_with_a_field_less_is_refused() -> None:
-    for name in plan_fields(PLAN):
-        fields = {other: value for other, value in plan_fields(PLAN).items() if other != name}
-        with pytest.raises(WireError, match=name):
-            read_plan(fields)
 
 
 @pytest.mark.parametrize(("value", "weight"), [(0.1, 0.1), (1, 1.0), (0, 0.0), (-0.0, 0.0)])
@@ -96,11 +63,7 @@ def test_all_models_of_one_message_have_one_length() -> None:
     assert sizes == {9 + 24 + 8 + 8}
 
 
-def test_bytes_that_are_no_model() -> None:
-    data = encode_model(SENT, SENT, 1)
-    for other in (data[:-1], data + b"x", b"", b"\x02" + data[1:]):
-        with pytest.raises(WireError):
-            decode_model(other, SENT)
+def test_another_model_than_was_sent_is_not_encoded() -> None:
     with pytest.raises(WireError, match="'a'"):
         encode_model({**SENT, "a": np.zeros((3, 2), np.float32)}, SENT, 1)
     with pytest.raises(WireError, match="'n'"):
