@@ -32,16 +32,12 @@ def test_the_common_order_is_pinned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ids", "text"), [((), "at least one"), (("a", ""), "none empty"), (("a", "a"), "different")]
+    ("ids", "text"),
+    [((), "at least one"), (("a", ""), "none empty"), (("a", "a"), "different"), ((1,), "strings")],
 )
 def test_ids_that_name_nothing_or_two_things_are_refused(ids: tuple[str, ...], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises(TypeError if text == "strings" else ValueError, match=text):
         Records(ids)
-
-
-def test_ids_must_be_text() -> None:
-    with pytest.raises(TypeError, match="strings"):
-        Records((1, 2))  # type: ignore[arg-type]
 
 
 def test_each_record_is_in_one_block() -> None:
@@ -79,10 +75,7 @@ def test_the_layout_names_everything_that_decides_who_is_in_which_block() -> Non
         ({"a b": Records.of("a")}, 4, "identifier"),
         ({"x/y": Records.of("a")}, 4, "identifier"),
         ({"a": Records.of("xy"), "b": Records.of("yz")}, 4, "one table only"),
-        ({"a": Records.of("a")}, 0, "block_size"),
-        ({"a": Records.of("a")}, 2**20 + 1, "block_size"),
-        ({"a": Records.of("a")}, True, "block_size"),
-        ({"a": Records.of("a")}, 4.0, "block_size"),
+        *(({"a": Records.of("a")}, size, "block_size") for size in (0, 2**20 + 1, True, 4.0)),
     ],
 )
 def test_tables_that_would_blur_accounts_are_refused(
