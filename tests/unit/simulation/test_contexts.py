@@ -14,11 +14,7 @@ from tests.unit.simulation.apps import asked, client, counting, messages, number
 
 
 def nodes(
-    folder: Path | None = None,
-    *,
-    as_bytes: bool = True,
-    keeping: Keeping = "memory",
-    **config: Any,
+    folder: Path | None = None, as_bytes: bool = True, keeping: Keeping = "memory", **config: Any
 ) -> Nodes:
     place = None if folder is None else str(folder)
     return Nodes(counting, Plan(1, 5, {"rate": 0.5}, config, as_bytes, keeping, place))
@@ -91,12 +87,9 @@ def test_a_changed_run_configuration_is_an_error_as_in_flower_and_gone_with_its_
         return rate
 
     def ask(grid: Grid) -> list[Message]:
-        found: list[Message] = []
-        for group in ("", "change", ""):
-            (sent,) = messages(grid.get_node_ids())
-            sent.metadata.group_id = group
-            found += grid.send_and_receive([sent])
-        return found
+        sent = messages([*grid.get_node_ids()] * 3)
+        sent[1].metadata.group_id = "change"
+        return [reply for one in sent for reply in grid.send_and_receive([one])]
 
     options = {"run_config": {"rate": 0.5}, "strict": strict}
     first, changed, last = asked(client(change_once), ask, 1, **options)

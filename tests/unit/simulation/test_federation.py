@@ -105,21 +105,15 @@ def test_a_wrong_file_is_told(
         find_federation(folder, connection)
 
 
-@pytest.mark.parametrize(
-    "setting", ["num-supernodes=0", "num-supernodes=true", "num-supernodes=1.5", "nodes=3"]
-)
-def test_a_wrong_setting_of_the_federation_is_told(setting: str, folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"num-supernodes must be|nodes"):
-        find_federation(folder, None, [setting])
+def test_a_wrong_setting_of_the_federation_is_told(folder: Path) -> None:
+    for setting in ("num-supernodes=0", "num-supernodes=true", "num-supernodes=1.5", "nodes=3"):
+        with pytest.raises(ConfigError, match=setting.partition("=")[0]):
+            find_federation(folder, None, [setting])
 
 
 def test_settings_are_toml(tmp_path: Path) -> None:
-    assert read_settings(["a=1 b=2.5", 'c="x y"', "d=true"]) == {
-        "a": 1,
-        "b": 2.5,
-        "c": "x y",
-        "d": True,
-    }
+    settings = read_settings(["a=1 b=2.5", 'c="x y"', "d=true"])
+    assert settings == {"a": 1, "b": 2.5, "c": "x y", "d": True}
     file = tmp_path / "run.toml"
     file.write_text("a = 1\n[b]\nc = 2\n")
     assert read_settings([str(file)]) == {"a": 1, "b.c": 2}

@@ -25,12 +25,14 @@ def test_an_exception_has_one_traceback_and_is_an_error_reply(
     def fail(_: Message, context: Context) -> int:
         if partition(context) == 0:
             raise ZeroDivisionError("of partition 0")
-        raise SystemExit("an app that ends its program")
+        if partition(context) == 1:
+            raise SystemExit("an app that ends its program")
+        return 7
 
     monkeypatch.setattr(logging.getLogger("flwr"), "propagate", True)
     with caplog.at_level(logging.ERROR, "flwr"):
-        found = asked(client(fail), ask_all, 2)
-    assert found == {0: "error 2", 1: "error 2"}
+        found = asked(client(fail), ask_all, 3)
+    assert found == {0: "error 2", 1: "error 2", 2: 7}
     traces = ["".join(traceback.format_exception(*one.exc_info)) for one in caplog.records]  # type: ignore[misc]
     assert [one.count("Traceback") for one in traces] == [1, 1]
     assert "partition 0" in caplog.records[0].getMessage()

@@ -27,9 +27,7 @@ class Watch:
 
 
 def messages(count: int, server_round: int | None = None, kind: str = "train") -> list[Message]:
-    config = (
-        ConfigRecord() if server_round is None else ConfigRecord({"server-round": server_round})
-    )
+    config = ConfigRecord({} if server_round is None else {"server-round": server_round})
     return [message(RecordDict({"config": config}), node=node, kind=kind) for node in range(count)]
 
 

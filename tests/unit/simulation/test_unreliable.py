@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -39,14 +39,13 @@ def to(*parts: int, ttl: float | None = None) -> list[Message]:
     return [Message(RecordDict(), 1_000_000 + part, "train", ttl=ttl) for part in parts]
 
 
+def number(reply: Message) -> tuple[int, object]:
+    return reply.metadata.src_node_id - 1_000_000, reply.content["m"]["n"]  # type: ignore[index]
+
+
 def seen(replies: Any) -> list[object]:
     """Return what each reply says: the partition and its count, or the error's code."""
-    return [
-        one.error.code
-        if one.has_error()
-        else (one.metadata.src_node_id - 1_000_000, one.content["m"]["n"])
-        for one in replies
-    ]
+    return [one.error.code if one.has_error() else number(one) for one in replies]
 
 
 @pytest.fixture(autouse=True)
@@ -186,11 +185,8 @@ def test_a_lost_reply_to_a_message_that_never_expires_is_given_up() -> None:
         grid.get_node_ids()
         sent = to(FIRST, SECOND, THIRD, ttl=math.inf)
         late = grid.push_messages(to(THIRD, ttl=math.inf))
-        return [
-            seen(grid.send_and_receive(sent[:1], timeout=5.0)),
-            seen(grid.send_and_receive(sent)),
-            seen(grid.pull_messages(late)),
-        ]
+        first = seen(grid.send_and_receive(sent[:1], timeout=5.0))
+        return [first, seen(grid.send_and_receive(sent)), seen(grid.pull_messages(late))]
 
     faults = Faults(lost=1.0, schedule=lambda turn: {FIRST, SECOND} if turn else None)
     assert asked(faults, ask) == [[], [EXPIRED, EXPIRED, GONE], []]
@@ -200,14 +196,10 @@ def test_errors_are_those_of_flowers_superlink() -> None:
     def ask(grid: Grid) -> list[object]:
         (sent,) = to(FIRST)
         (name,) = grid.push_messages([sent])
-        over = sent.metadata.created_at + sent.metadata.ttl + 1.0
-        known = {name: sent}
-        return seen(
-            [
-                *verify_message_ids({name}, known, sent.metadata.run_id, over).values(),
-                *check_node_availability_for_in_message({name}, known, {}).values(),
-            ]
-        )
+        over, known = sent.metadata.created_at + sent.metadata.ttl + 1.0, {name: sent}
+        late = verify_message_ids({name}, known, sent.metadata.run_id, over)
+        gone = check_node_availability_for_in_message({name}, known, {})
+        return seen([*late.values(), *gone.values()])
 
     assert asked(Faults(), ask) == [EXPIRED, GONE]
 
@@ -236,11 +228,8 @@ def test_threads_that_wait_at_the_same_time_all_end() -> None:
             while not found[name]:
                 found[name] = seen(grid.pull_messages([name]))
 
-        threads = [threading.Thread(target=wait, args=name) for name in names]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(10.0)
+        with ThreadPoolExecutor(3) as threads:
+            list(threads.map(lambda name: wait(*name), names))
         return [found[name] for (name,) in names]
 
     late = {FIRST: 60.0, SECOND: 20.0, THIRD: 0.0}
@@ -250,10 +239,7 @@ def test_threads_that_wait_at_the_same_time_all_end() -> None:
 
 def test_nobody_keeps_a_message_that_was_given_up() -> None:
     """A run of many rounds would grow."""
-
-    def plan(part: int, number: int) -> Fate:
-        del number
-        return (Fate(lost=True), Fate(late=600.0), Fate(leaves=True))[part]
+    fates = (Fate(lost=True), Fate(late=600.0), Fate(leaves=True))
 
     def ask(grid: Grid) -> list[int]:
         for _ in range(3):
@@ -262,4 +248,4 @@ def test_nobody_keeps_a_message_that_was_given_up() -> None:
         link = grid._link  # type: ignore[attr-defined]
         return [len(link._open), len(link._under_way), len(grid._open)]  # type: ignore[attr-defined]
 
-    assert asked(Faults(plan=plan), ask) == [0, 0, 0]
+    assert asked(Faults(plan=lambda part, _: fates[part]), ask) == [0, 0, 0]
