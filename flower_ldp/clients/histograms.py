@@ -14,7 +14,7 @@ from flower_ldp.clients import charging
 from flower_ldp.clients.release import check_storable
 from flower_ldp.clients.scaling import once
 from flower_ldp.labels.priors import CentralHistograms
-from flower_ldp.mechanisms.inputs import INVALID, check_labels, read_labels
+from flower_ldp.mechanisms.inputs import INVALID, check_labels, plain_vector, read_labels
 from flower_ldp.mechanisms.random import RandomSource
 
 
@@ -51,14 +51,13 @@ def private_histograms(
     """
     policy = charging.policy_of(context)
     group = check_labels("groups", groups, mechanism.n_groups)
-    if group.shape != np.shape(labels)[:1]:
+    given = plain_vector(labels)
+    if group.shape != given.shape:
         raise ValueError(f"groups must be a vector as long as labels, got shape {group.shape}")
     check_storable(8 * mechanism.n_groups * mechanism.categories + 256)
 
     def draw(rng: RandomSource) -> NDArray[np.int64]:
-        found = read_labels(labels, mechanism.categories, np.int64)
-        if found.shape != group.shape:  # no label is one
-            found = np.full(group.shape, INVALID)
+        found = read_labels(given, mechanism.categories, np.int64)
         known = found != INVALID
         return mechanism.randomize(found[known], group[known], rng)
 

@@ -31,7 +31,7 @@ from flower_ldp.clients.session import Data
 from flower_ldp.errors import LedgerError, RefusalError, ReleaseError
 from flower_ldp.labels.stages import LabelStages, RandomizedLabels
 from flower_ldp.mechanisms import RandomSource
-from flower_ldp.mechanisms.inputs import plain_array, read_label, read_prior, refuse_prior
+from flower_ldp.mechanisms.inputs import plain_vector, read_label, read_prior, refuse_prior
 from flower_ldp.mechanisms.labels import reports_are_labels
 from flower_ldp.mechanisms.randomized_response import MAX_CATEGORIES, LabelMechanism
 from flower_ldp.policy import Policy
@@ -217,7 +217,7 @@ class PrivateLabels:
         self.policy.check(charging.NAMED_TYPE, stages.events())
         for each in stages.mechanisms:
             self.policy.check(charging.NAMED_TYPE, each.events(), whole=False)
-        given = plain_array(labels).copy()  # what is randomized is what the digest is of
+        given = plain_vector(labels)  # what is randomized is what the digest is of
         # One that names no category is -1: it is randomized as no label is known.
         true = stages.mechanisms[0].read(given)
         if true.ndim != 1 or not true.size:

@@ -95,7 +95,9 @@ class UnaryEncoding(Mechanism[object, Any]):
         if epsilon is not None:
             check_in("[0, inf)", "epsilon", epsilon)
         if epsilon is not None and epsilon > MOST_LABEL:
-            told = f"epsilon {epsilon:g} protects nothing: the noise is that of {MOST_LABEL:g}"
+            told = (
+                f"epsilon {quoted(epsilon)} protects nothing: the noise is that of {MOST_LABEL:g}"
+            )
             warnings.warn(told, NoProtectionWarning, stacklevel=2)
             epsilon = MOST_LABEL
         return cls(epsilon, bits, one_hot)

@@ -70,6 +70,17 @@ def plain_array(value: object) -> NDArray[Any]:
         return np.array(None)
 
 
+def plain_vector(value: object) -> NDArray[Any]:
+    """Return a copy as :func:`plain_array`; of a list, one axis whatever its entries are."""
+    found = plain_array(value)
+    if not isinstance(value, list | tuple) or found.shape == (len(value),):
+        return found.copy()
+    vector = np.empty(len(value), dtype=object)
+    for place, entry in enumerate(value):
+        vector[place] = entry
+    return vector
+
+
 def real_array(value: object) -> NDArray[np.floating[Any]]:
     """Return a value as an array of float16, 32 or 64; NaN where an entry is no real number.
 

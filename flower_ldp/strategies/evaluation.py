@@ -7,7 +7,7 @@ import math
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -281,9 +281,12 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
     def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
         """Return spending as :meth:`TrainingStrategy.privacy_spent`, training included.
 
-        Replies to a wrapped strategy of another package are not private and not counted.
+        Replies to a wrapped strategy of another package are ``uncounted``.
         """
-        return self.proposals.report(delta=delta)
+        report = self.proposals.report(delta=delta)
+        trains = getattr(self.strategy, "fraction_train", 1.0) > 0.0
+        counted = getattr(self.strategy, "proposals", None) is self.proposals
+        return replace(report, uncounted=("train",) if trains and not counted else ())
 
     def _scored(self, rows: Laplace | CodebookRows, reports: NDArray[np.int64]) -> Metrics:
         if isinstance(rows, Laplace):

@@ -212,7 +212,7 @@ class SpendingReport:
     Per unit, ``units`` has the largest sum over clients, coarser units included, ``direct`` only
     events about the unit itself, ``smaller`` the smaller valid bound, and ``beyond`` releases
     without a bound. ``shuffle`` holds for an observer of shuffled reports only and is in no total.
-    No epsilon covers the nodes of ``raw``.
+    No epsilon covers the nodes of ``raw``, nor replies to messages of the types ``uncounted``.
     """
 
     units: Sums
@@ -222,9 +222,13 @@ class SpendingReport:
     clients: Mapping[int, Sums]
     shuffle: ShuffleBound | None
     raw: tuple[int, ...] = ()
+    uncounted: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        lines: list[str] = []
+        lines = [
+            f"NOT COVERED: replies to {kind} messages, which are in no total"
+            for kind in self.uncounted
+        ]
         if self.raw:
             lines.append(
                 f"NOT PRIVATE: {len(self.raw)} clients sent raw replies, which no epsilon covers "

@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import NoneType
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack
 
@@ -289,7 +290,8 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         needs the extra ``accounting``. ``delta``, of this and the shuffle bound, is in (0, 1),
         above the sum of the releases' own.
         """
-        return self.proposals.report(delta=delta)
+        report = self.proposals.report(delta=delta)
+        return replace(report, uncounted=("evaluate",) if self.fraction_evaluate > 0.0 else ())
 
     def _layout(self, model: Mapping[str, NDArray[Any]]) -> layouts.ModelLayout:
         patterns = self._trainable

@@ -107,3 +107,18 @@ def test_counts_that_no_ledger_takes_cost_nothing(owner: Context, tmp_path: Path
     with pytest.raises(ValueError, match="a ledger takes"):
         histograms(owner, mechanism=CentralHistograms(0.1, 2**26, 3))
     assert spent(tmp_path) == "0"
+
+
+@pytest.mark.parametrize("odd", [[2], [0, 1], {}, "", np.array([1, 2])])
+def test_one_ragged_label_does_not_decide_about_the_others(
+    odd: object, owner: Context, tmp_path: Path
+) -> None:
+    assert histograms(owner, [odd, *LABELS[1:]]).shape == (2, 3)
+    assert spent(tmp_path) == "0.1"
+
+
+def test_labels_that_are_all_lists_are_no_labels(owner: Context, tmp_path: Path) -> None:
+    assert histograms(owner, [[label] for label in LABELS]).shape == (2, 3)
+    prior = np.full(3, 1 / 3)
+    private_labels(owner, [[0]], mechanism=CONFIG.stages(), prior=prior)  # type: ignore[list-item]
+    assert spent(tmp_path) == "1"
