@@ -64,6 +64,9 @@ class PrivacyEvent(Checked):
         The difference of two neighbouring inputs.
     count : int
         Number of releases.
+    rho : float, optional
+        zCDP per release and per unit, but for a probability of at most 1e-18. By default it follows
+        from epsilon and delta (:mod:`flower_ldp.accounting.zcdp`).
     """
 
     mechanism: str
@@ -71,6 +74,7 @@ class PrivacyEvent(Checked):
     delta: Annotated[float, Bounded("[0, 1)")] = 0.0
     unit: Unit = Unit.CLIENT
     count: Annotated[int, Bounded("[1, inf)")] = 1
+    rho: Annotated[float | None, Bounded("(0, inf)")] = None
 
     @property
     def relation(self) -> str:

@@ -13,6 +13,7 @@ line                  content
 ``u``                 guarantees for u: releases about u and about coarser units
 ``u direct``          the part of it about u itself
 ``u counted``         for limits: ``u`` and conditional claims together
+``u zcdp``            the same as rho and its delta, in accounts by zCDP
 ``u NAME``            conditional claims, for each mechanism's own NAME
 ``u silent``          number of releases without a guarantee for u, about a finer unit
 ``u conditional``     number of releases with a conditional guarantee only
@@ -47,7 +48,7 @@ MOST = 2**63 - 1
 MOST_NAME = 1_024
 """Longest name, in characters: the other side chooses some of them."""
 
-DIRECT, COUNTED = "direct", "counted"
+DIRECT, COUNTED, ZCDP = "direct", "counted", "zcdp"
 SILENT, CONDITIONAL, WAIVED = "silent", "conditional", "waived"
 NUMBERS = (SILENT, CONDITIONAL, WAIVED)
 RELEASES = "releases"
@@ -56,12 +57,12 @@ Pair = tuple[int, int]
 """Epsilon and delta in exact units; of a number of releases: the number, and 0."""
 
 
-def _exact(name: str, value: float) -> Fraction:
+def _exact(name: str, value: float | Fraction) -> Fraction:
     check_in("[0, inf)", name, value)
     return as_fraction(value) if isinstance(value, float) else Fraction(value)
 
 
-def _units(epsilon: float, delta: float) -> tuple[Fraction, Fraction]:
+def _units(epsilon: float | Fraction, delta: float | Fraction) -> tuple[Fraction, Fraction]:
     return _exact("epsilon", epsilon) * EPSILON_UNITS, _exact("delta", delta) * DELTA_UNITS
 
 
@@ -78,7 +79,8 @@ class Amount:
     Parameters
     ----------
     epsilon : int
-        In units of 1e-12, at least 0; below 2^63 for costs, limits and a ledger's sums.
+        In units of 1e-12, at least 0; below 2^63 for costs, limits and a ledger's sums. Of a line
+        ``zcdp`` it is rho.
     delta : int
         In units of 1e-18, the same.
     """
@@ -100,7 +102,9 @@ class Amount:
         return self
 
     @classmethod
-    def cost(cls, epsilon: float, delta: float = 0.0, count: int = 1) -> Amount:
+    def cost(
+        cls, epsilon: float | Fraction, delta: float | Fraction = 0.0, count: int = 1
+    ) -> Amount:
         """Return the cost of ``count`` releases, each rounded up.
 
         Raises ValueError if a number is infinite, NaN, negative or too large.
@@ -108,7 +112,7 @@ class Amount:
         return cls(*(count * math.ceil(units) for units in _units(epsilon, delta))).bounded()
 
     @classmethod
-    def allowance(cls, epsilon: float, delta: float = 0.0) -> Amount:
+    def allowance(cls, epsilon: float | Fraction, delta: float | Fraction = 0.0) -> Amount:
         """Return a limit, rounded down, or raise as :meth:`cost` does."""
         return cls(*(math.floor(units) for units in _units(epsilon, delta))).bounded()
 
@@ -145,8 +149,8 @@ class Amount:
 class ExactEvent:
     """A privacy event as the ledger holds it.
 
-    Each of ``count`` releases has the ``cost``; ``waived`` are finer units for which the owner
-    declared them post-processing.
+    Each of ``count`` releases has the ``cost``, and in accounts by zCDP the cost ``zcdp``, a rho
+    and its delta; ``waived`` are finer units for which the owner declared them post-processing.
     """
 
     mechanism: str
@@ -154,6 +158,7 @@ class ExactEvent:
     cost: Amount
     count: int
     waived: tuple[str, ...] = ()
+    zcdp: Amount | None = None
 
 
 @dataclass(frozen=True)
@@ -232,6 +237,9 @@ def _lines(event: ExactEvent) -> dict[str, Pair]:
             lines[line(unit, WAIVED)] = number
         else:
             lines[line(unit, COUNTED)] = cost
+            if event.zcdp is not None:
+                each = event.zcdp
+                lines[line(unit, ZCDP)] = (each.epsilon * event.count, each.delta * event.count)
             if event.mechanism.endswith(CONDITIONAL_SUFFIX):
                 lines[line(unit, event.mechanism)] = cost
                 lines[line(unit, CONDITIONAL)] = number

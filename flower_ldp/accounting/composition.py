@@ -14,8 +14,8 @@ and else is pure, so the deltas are first taken off the one asked for.
 
 **When each holds.** Both hold for mechanisms chosen with all earlier reports in view. The second
 also needs the *epsilons* and the number of releases to be fixed beforehand, or chosen without
-regard to reports (Rogers et al. 2016). Limits are therefore enforced on pure sums; the second bound
-is for plans.
+regard to reports (Rogers et al. 2016). Limits are therefore enforced on sums, or for life by zCDP
+(:mod:`.zcdp`); the second bound is for plans.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def composed_epsilon(shifts: Iterable[float], *, delta: float) -> float:
     privacy filter: Smith and Thakurta, "Fully Adaptive Composition for Gaussian Differential
     Privacy", 2022). A cap guarantees the epsilon of the whole cap, however little of it was used.
     It does not hold for the sum reached when somebody who sees the releases decides when to stop or
-    how much to spend. Ledgers keep no such cap: budgets are enforced on sums.
+    how much to spend. A ledger keeps such a cap for a life by zCDP (:mod:`.zcdp`).
 
     Parameters
     ----------

@@ -1,5 +1,6 @@
 """``flower-ldp ledger show``: what was spent, and what is left; nothing is changed."""
 
+import math
 import os
 import sqlite3
 from dataclasses import asdict
@@ -18,7 +19,7 @@ from flower_ldp.cli.policy import accounts_of, left_of, over
 from flower_ldp.errors import LedgerError
 from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.policy import Policy, load_policy
-from flower_ldp.privacy import Unit, at_least, meaning
+from flower_ldp.privacy import Unit, at_least, meaning, rounded_up
 
 NO_PROMISE = "no promise"
 # The newest run of an account is looked for in so many entries.
@@ -123,6 +124,7 @@ def _fact(row: UnitSpending) -> dict[str, Any]:
         **(_amount(row.in_all) if promised else {"epsilon": None, "delta": None}),
         **_amount(row.direct, "direct_"),
         **_amount(row.counted, "counted_"),
+        "rho": row.zcdp.epsilon_text,
         "releases_without_promise": row.beyond.silent,
         "releases_conditional": row.beyond.conditional,
         "releases_post_processing": row.waived,
@@ -184,9 +186,11 @@ def _budgets(ledger: Ledger, file: Path, policy: Policy, run: int | None, report
         chosen = newest.get(data_id) if run is None else run
         for limit in policy.limits():
             # A run that is still to come is bound by what belongs to no run.
-            spent = ledger.spent(data_id, NO_RUN if chosen is None else chosen, limit)
-            left = left_of(limit.allowed, spent)
-            exceeded = over(data_id, limit, spent)
+            sums = ledger.spent(data_id, NO_RUN if chosen is None else chosen, limit)
+            zcdp = ledger.spent_zcdp(data_id, limit.unit)
+            left = left_of(limit.allowed, sums)
+            most = limit.allowed_zcdp
+            exceeded = over(data_id, limit, (sums, zcdp))
             if exceeded:
                 report.warn(exceeded)
             rows.append(
@@ -197,8 +201,12 @@ def _budgets(ledger: Ledger, file: Path, policy: Policy, run: int | None, report
                     "run_id": str(chosen) if limit.scope == "run" and chosen is not None else None,
                     "window_seconds": limit.window_seconds,
                     **_amount(limit.allowed),
-                    "epsilon_left": left.epsilon_text,
-                    "delta_left": left.delta_text,
+                    # By zCDP nothing is left in epsilon: the filter bounds the life as a whole.
+                    "epsilon_left": left.epsilon_text if most is None else None,
+                    "delta_left": left.delta_text if most is None else None,
+                    "rho": most and most.epsilon_text,
+                    "rho_spent": most and zcdp.epsilon_text,
+                    "rho_share": most and share(zcdp.epsilon, most.epsilon),
                     "over": exceeded,
                 }
             )
@@ -209,7 +217,13 @@ def _budgets(ledger: Ledger, file: Path, policy: Policy, run: int | None, report
         *("data_id", "unit", "scope", "run_id"),
         ("days", lambda row: row["window_seconds"] and row["window_seconds"] / 86_400),
         *("epsilon_left", "epsilon", "delta_left", "delta"),
+        ("rho used", lambda row: row["rho_share"] and f"{100 * row['rho_share']:.4g} %"),
     )
+
+
+def share(used: int, most: int) -> float:
+    """Return a share, rounded up to four digits."""
+    return rounded_up(used / most, 4) if most else math.inf
 
 
 def _newest_runs(ledger: Ledger) -> dict[str, int]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Annotated, TypeAlias
 
 from flower_ldp.accounting.composition import Totals, totals
+from flower_ldp.accounting.zcdp import life_by_zcdp, zcdp_totals
 from flower_ldp.cli.output import Report
 from flower_ldp.facts import Fact, keyed, note, number
 from flower_ldp.mechanisms.laplace import LaplacePlan
@@ -114,7 +115,19 @@ def composed(
         *price(pure, "total_pure", "in all", f", after {rounds:,} rounds", meant="total"),
         FINER_UNITS,
         Fact("epsilon.total_pld", bound, "   by loss distributions", text=told),
+        *by_zcdp(planned, pure, delta),
         *keyed("epsilon", total_smaller=smaller.epsilon, total_smaller_delta=smaller.delta),
+    ]
+
+
+def by_zcdp(events: Sequence[PrivacyEvent], sums: PrivacySpent, delta: float) -> list[Fact]:
+    """Return the epsilon of a life by zCDP that releases fit."""
+    cost = zcdp_totals(events)[Unit.CLIENT]
+    epsilon = life_by_zcdp(cost, sums, delta)
+    told = f"{at_least(epsilon, 7)}, delta {delta:g} (rho {cost.epsilon_text})"
+    return [
+        Fact("epsilon.life_by_zcdp", epsilon, "   as a life by zCDP", text=told),
+        *keyed("epsilon", rho=cost.epsilon_text),
     ]
 
 

@@ -1,6 +1,7 @@
 """``flower-ldp policy``: a sample to start from, and the check of what somebody made of it."""
 
 import os
+from collections.abc import Iterable
 from importlib.resources import files
 from typing import Any
 
@@ -8,12 +9,13 @@ from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.dpsgd import check_noise
 from flower_ldp.accounting.ledger import Ledger, Limit
 from flower_ldp.accounting.ledger.anchor import anchor_of
-from flower_ldp.accounting.ledger.charges import NO_RUN
+from flower_ldp.accounting.ledger.charges import NO_RUN, told
+from flower_ldp.accounting.zcdp import zcdp_cost
 from flower_ldp.cli.output import File, Report, command, group
 from flower_ldp.errors import RefusalError
 from flower_ldp.facts import Fact, keyed
 from flower_ldp.policy import Policy, load_own_policy
-from flower_ldp.privacy import PrivacySpent, Unit, meaning
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
 
 #: What an allowance says of a release's cost.
 _COST = {"epsilon", "delta", "unit", "post_processing"}
@@ -117,7 +119,8 @@ def _budgets(policy: Policy, report: Report) -> None:
             "days": limit.window_seconds and limit.window_seconds / 86_400,
             "epsilon": limit.epsilon,
             "delta": limit.delta,
-            "full_releases": _full_releases(policy, limit, Amount()),
+            "rho": limit.allowed_zcdp and limit.allowed_zcdp.epsilon_text,
+            "full_releases": _full_releases(policy, limit, (Amount(), Amount())),
         }
         for limit in policy.limits()
     ]
@@ -141,21 +144,30 @@ def _plan(policy: Policy, message: str, report: Report) -> None:
         report.warn(f"{message}: the plan's noise cannot be checked: {error}")
 
 
-def _full_releases(policy: Policy, limit: Limit, spent: Amount) -> dict[str, int]:
+def _full_releases(policy: Policy, limit: Limit, spent: tuple[Amount, Amount]) -> dict[str, int]:
     """Return how many releases at the largest cost fit what is left, of those that touch it."""
-    left, found = left_of(limit.allowed, spent), {}
+    found: dict[str, int] = {}
     for message, allowances in policy.messages.items():
-        costs = [
-            Amount.cost(allowance.epsilon, allowance.delta)
+        events = [
+            PrivacyEvent(message, allowance.epsilon, allowance.delta)
             for allowance in allowances.values()
             if limit.unit in Unit(allowance.unit).within
             if not any(limit.unit in Unit(unit).within for unit in allowance.post_processing)
         ]
-        if costs:
-            cost = sum(costs, Amount())
-            fits = left.epsilon // cost.epsilon
-            found[message] = min(fits, left.delta // cost.delta) if cost.delta else fits
+        if events:
+            sums = [Amount.cost(event.epsilon, event.delta) for event in events]
+            found[message] = _fitting(limit.allowed, spent[0], sums)
+            if limit.allowed_zcdp is not None:
+                by_zcdp = _fitting(limit.allowed_zcdp, spent[1], map(zcdp_cost, events))
+                found[message] = max(found[message], by_zcdp)
     return found
+
+
+def _fitting(allowed: Amount, spent: Amount, costs: Iterable[Amount]) -> int:
+    """Return how often costs together fit what is left of a limit."""
+    left, cost = left_of(allowed, spent), sum(costs, Amount())
+    fits = left.epsilon // cost.epsilon
+    return min(fits, left.delta // cost.delta) if cost.delta else fits
 
 
 def ledger_of(policy: Policy, report: Report) -> None:
@@ -183,7 +195,7 @@ def _limits(ledger: Ledger, policy: Policy, report: Report) -> None:
     for data_id in accounts_of(ledger, policy):
         for limit in policy.limits():
             # A limit for a run binds the run that is to come: what belongs to no run counts.
-            spent = ledger.spent(data_id, NO_RUN, limit)
+            spent = ledger.spent(data_id, NO_RUN, limit), ledger.spent_zcdp(data_id, limit.unit)
             found = over(data_id, limit, spent)
             if found is not None:
                 report.warn(found)
@@ -194,22 +206,23 @@ def _limits(ledger: Ledger, policy: Policy, report: Report) -> None:
                 report.warn(f"{data_id}: {number} are there: a further one is refused")
 
 
-def _reached(policy: Policy, limit: Limit, spent: Amount, report: Report) -> None:
+def _reached(policy: Policy, limit: Limit, spent: tuple[Amount, Amount], report: Report) -> None:
     """Warn of each message whose release may fit the limit, but not what is left of it."""
     still = _full_releases(policy, limit, spent)
-    for message, number in _full_releases(policy, limit, Amount()).items():
+    for message, number in _full_releases(policy, limit, (Amount(), Amount())).items():
         if number and not still[message]:
             further = f"a further {message} release at its largest cost is refused"
-            left = f"{policy.data_id}: {spent} of {limit} was spent"
+            left = f"{policy.data_id}: {told(limit, spent)} of {limit} was spent"
             report.warn(f"{left}: {further}, unless it was paid for")
 
 
-def over(data_id: str, limit: Limit, spent: Amount) -> str | None:
+def over(data_id: str, limit: Limit, spent: tuple[Amount, Amount]) -> str | None:
     """Say that more was spent than a limit allows, or return None."""
-    if spent.fits(limit.allowed):
+    if limit.fits(*spent):
         return None
     refused = "what counts towards it is refused"
-    return f"{data_id}: {spent} was spent in all, over the limit of {limit}: {refused}"
+    was = f"{told(limit, spent)} was spent in all"
+    return f"{data_id}: {was}, over the limit of {limit}: {refused}"
 
 
 def left_of(allowed: Amount, spent: Amount) -> Amount:

@@ -37,6 +37,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Annotated
 
@@ -50,7 +51,7 @@ from flower_ldp.mechanisms.inputs import note, over_largest, read_vector
 from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, LARGEST, VARIATION_BITS, normal
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.parameter_bounds import Bounded, check_in, halved, least
-from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.privacy import PrivacyEvent, double_at_least
 
 #: Longest update.
 LARGEST_DIMENSION = 2**32 - 1
@@ -136,8 +137,9 @@ class Gaussian(base.UpdateMechanism):
         return GaussianPlan(dimension, noise**2, self.clip_norm / self.deviation)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one release: epsilon and delta per client."""
-        return (PrivacyEvent(self.name, self.epsilon, self.delta),)
+        """Return the cost of one release per client: epsilon and delta, and rho = mu^2 / 2."""
+        rho = double_at_least(Fraction(self.shift) ** 2 / 2)
+        return (PrivacyEvent(self.name, self.epsilon, self.delta, rho=rho),)
 
     def randomize(
         self, value: object, rng: RandomSource, dimension: int | None = None

@@ -138,7 +138,8 @@ class Policy(Section):
             if window is not None:
                 seconds = window.days * _SECONDS_PER_DAY
                 found.append(Limit(unit, "window", window.epsilon, window.delta, seconds))
-            found.append(Limit(unit, "life", budget.life.epsilon, budget.life.delta))
+            life = budget.life
+            found.append(Limit(unit, "life", life.epsilon, life.delta, release_deltas=life.deltas))
         return tuple(found)
 
     def numbers(self) -> tuple[NumberLimit, ...]:

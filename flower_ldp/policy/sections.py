@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BeforeValidator, ValidationInfo, model_vali
 from flower_ldp.errors import quoted
 from flower_ldp.mechanisms import MECHANISMS, name_complaint
 from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS
-from flower_ldp.privacy import CONDITIONAL_SUFFIX, Unit
+from flower_ldp.privacy import CONDITIONAL_SUFFIX, Unit, as_fraction
 from flower_ldp.yaml_source import Section, interval, misfit
 
 _MAX_NAME = 200
@@ -197,10 +197,45 @@ class Window(Total):
     days: Annotated[float, interval("(0, 36500]")]
 
 
+class Life(Total):
+    """A total of all releases ever.
+
+    Parameters
+    ----------
+    by : {"sums", "zcdp"}
+        Whether epsilons and deltas add up, or a release also fits if zCDP allows it. Fixed by the
+        account's first charge.
+    release_deltas : float, optional
+        By zCDP: the part of delta that the deltas of releases may add up to; by default a
+        thousandth. Twice this part is not there for zCDP's own delta. Fixed by the first charge.
+    """
+
+    by: Literal["sums", "zcdp"] = "sums"
+    release_deltas: Annotated[float | None, interval("[0, 0.5)"), NotEmpty] = None
+
+    @model_validator(mode="after")
+    def _deltas_for_zcdp(self) -> Life:
+        if self.by == "sums" and self.release_deltas is not None:
+            raise misfit("belongs to by: zcdp", "release_deltas")
+        if self.by == "zcdp" and self.delta <= 0:
+            raise misfit("must be above 0 for by: zcdp", "delta")
+        if 2 * (self.deltas or 0.0) >= self.delta and self.by == "zcdp":
+            raise misfit("must be below half of delta", "release_deltas")
+        return self
+
+    @property
+    def deltas(self) -> float | None:
+        """What the deltas of releases may add up to; None by sums."""
+        if self.by == "sums":
+            return None
+        given = self.release_deltas
+        return float(as_fraction(self.delta) / 1000) if given is None else given
+
+
 class Budget(Section):
     """The totals of one unit. The one for life is required: only it cannot be circumvented."""
 
-    life: Total
+    life: Life
     run: Annotated[Total | None, NotEmpty] = None
     window: Annotated[Window | None, NotEmpty] = None
 

@@ -18,7 +18,9 @@ from flwr.app import ConfigRecord, RecordDict
 from numpy.polynomial.polynomial import polypow
 from numpy.typing import NDArray
 
+from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.composition import ShuffleBound, Totals, shuffled, totals
+from flower_ldp.accounting.zcdp import life_by_zcdp, zcdp_totals
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.parameter_bounds import Bounded, Checked, must_be
 from flower_ldp.privacy import (
@@ -210,7 +212,8 @@ class SpendingReport:
     """Worst-case spending of clients on a server's proposals. ``print`` shows it.
 
     Per unit, ``units`` has the largest sum over clients, coarser units included, ``direct`` only
-    events about the unit itself, ``smaller`` the smaller valid bound, and ``beyond`` releases
+    events about the unit itself, ``smaller`` the smaller valid bound, ``lives`` the smallest life
+    by zCDP that fits, and ``beyond`` releases
     without a bound. ``shuffle`` holds for an observer of shuffled reports only and is in no total.
     No epsilon covers the nodes of ``raw``, nor replies to messages of the types ``uncounted``.
     """
@@ -219,6 +222,7 @@ class SpendingReport:
     direct: Sums
     beyond: Mapping[Unit, Unbounded]
     smaller: Sums
+    lives: Sums
     clients: Mapping[int, Sums]
     shuffle: ShuffleBound | None
     raw: tuple[int, ...] = ()
@@ -250,6 +254,8 @@ class SpendingReport:
                 line += f", of which directly {direct or 'nothing'}"
             if smaller != spent:
                 line += f"; or {smaller}"
+            if self.lives[unit].epsilon < spent.epsilon:
+                line += f"; it fits a life by zCDP of {self.lives[unit]}"
             if beyond:
                 line += f"; {beyond}: the total does not bound them"
             lines += [line, meaning(smaller)]
@@ -324,6 +330,7 @@ class SpendingLog(RoundCallback[Round]):
             direct=_largest(map(compose_directly, histories)),
             beyond={unit: _most(histories, unit) for unit in Unit},
             smaller=self._smaller(units, delta),
+            lives=_lives(units, histories, delta),
             clients=clients,
             shuffle=self._shuffle(delta),
             raw=tuple(sorted(self._raw)),
@@ -362,6 +369,15 @@ def _largest(sums: Iterable[Sums]) -> Sums:
         for unit, own in found.items()
         if own
     }
+
+
+def _lives(units: Sums, histories: Iterable[list[PrivacyEvent]], delta: float) -> Sums:
+    costs, found = [zcdp_totals(history) for history in histories], {}
+    for unit, sums in units.items():
+        own = [cost[unit] for cost in costs if unit in cost]
+        most = Amount(max(one.epsilon for one in own), max(one.delta for one in own))
+        found[unit] = PrivacySpent(unit, life_by_zcdp(most, sums, delta), delta)
+    return found
 
 
 def _most(histories: Iterable[list[PrivacyEvent]], unit: Unit) -> Unbounded:

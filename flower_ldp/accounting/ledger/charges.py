@@ -6,6 +6,7 @@ that is ahead can go on from its latest entry at the clock's pace: dates stay ah
 their full length.
 """
 
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -14,10 +15,11 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Literal
 
-from flower_ldp.accounting.amounts import COUNTED, Amount, Book, ExactEvent, check_name
+from flower_ldp.accounting.amounts import COUNTED, ZCDP, Amount, Book, ExactEvent, check_name
+from flower_ldp.accounting.zcdp import largest_rho, zcdp_cost
 from flower_ldp.errors import LedgerError, quoted
 from flower_ldp.parameter_bounds import Bounded, Checked, check_fields
-from flower_ldp.privacy import PrivacyEvent, Unit
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 Scope = Literal["run", "life", "window"]
 Kind = Literal["again", "acknowledged", "failed", "unprotected"]
@@ -121,8 +123,8 @@ class Charge:
             raise ValueError(f"parameters must be JSON: {error}") from error
         if not isinstance(parsed, dict):
             raise ValueError("parameters must be a JSON object")
-        for unit in Unit:
-            self.book.amount(unit, COUNTED).bounded()
+        for unit, kind in itertools.product(Unit, (COUNTED, ZCDP)):
+            self.book.amount(unit, kind).bounded()
 
     @cached_property
     def exact(self) -> tuple[ExactEvent, ...]:
@@ -134,6 +136,7 @@ class Charge:
                 Amount.cost(event.epsilon, event.delta),
                 int(event.count),
                 self._waived(event),
+                zcdp_cost(event),
             )
             for event in self.events
         )
@@ -179,6 +182,10 @@ class Limit(_Windowed):
         In [0, 1]; rounded down to a multiple of 1e-18.
     window_seconds : float, optional
         Positive; for a window alone.
+    release_deltas : float, optional
+        For a life by zCDP: the part of ``delta``, below half of it, that the deltas of releases may
+        add up to. A charge then fits if it fits epsilon and this by sums, or by zCDP
+        (:mod:`flower_ldp.accounting.zcdp`).
     """
 
     unit: Unit
@@ -186,6 +193,7 @@ class Limit(_Windowed):
     epsilon: float
     delta: Annotated[float, Bounded("[0, 1]")] = 0.0
     window_seconds: Annotated[float | None, _WINDOWS] = None
+    release_deltas: Annotated[float | None, Bounded("[0, 0.5)")] = None
 
     def __post_init__(self) -> None:
         if self.scope not in ("run", "life", "window"):
@@ -194,15 +202,44 @@ class Limit(_Windowed):
         Amount.allowance(self.epsilon, self.delta)
         if (self.window_seconds is None) == (self.scope == "window"):
             raise ValueError("window_seconds must be given for a window and only there")
+        if self.release_deltas is not None:
+            if self.scope != "life":
+                raise ValueError(f"release_deltas must be for life, got {self.scope}")
+            if not 2 * as_fraction(self.release_deltas) < as_fraction(self.delta):
+                got = f"got {self.release_deltas:g} of {self.delta:g}"
+                raise ValueError(f"release_deltas must be below half of delta, {got}")
 
     @property
     def allowed(self) -> Amount:
-        """The limit, exact."""
-        return Amount.allowance(self.epsilon, self.delta)
+        """The limit of sums, exact."""
+        deltas = self.delta if self.release_deltas is None else self.release_deltas
+        return Amount.allowance(self.epsilon, deltas)
+
+    @property
+    def allowed_zcdp(self) -> Amount | None:
+        """The limit of rho and its delta, exact; None by sums."""
+        if self.release_deltas is None:
+            return None
+        deltas = as_fraction(self.release_deltas)
+        rho = largest_rho(as_fraction(self.epsilon), as_fraction(self.delta) - 2 * deltas)
+        return Amount.allowance(rho, deltas)
+
+    def fits(self, spent: Amount, zcdp: Amount) -> bool:
+        """Return whether sums, or rho and its delta, do not exceed the limit."""
+        most = self.allowed_zcdp
+        return spent.fits(self.allowed) or (most is not None and zcdp.fits(most))
 
     def __str__(self) -> str:
         scope = f"{self.window_seconds:g} s" if self.window_seconds else self.scope
-        return f"{self.allowed} per {self.unit.value} and {scope}"
+        whole = Amount.allowance(self.epsilon, self.delta)
+        rho = "" if self.allowed_zcdp is None else f", by zCDP rho {self.allowed_zcdp.epsilon_text}"
+        return f"{whole} per {self.unit.value} and {scope}{rho}"
+
+
+def told(limit: Limit, spent: tuple[Amount, Amount]) -> str:
+    """Return what was spent in words: the sums, and rho where the limit is by zCDP."""
+    sums, zcdp = spent
+    return f"{sums}" if limit.release_deltas is None else f"{sums} (rho {zcdp.epsilon_text})"
 
 
 @dataclass(frozen=True)

@@ -25,23 +25,29 @@ _COLUMNS = (
 )
 _EVENTS = "SELECT entry, position, mechanism, unit, epsilon, delta, count FROM event"
 _WAIVERS = "SELECT entry, position, unit FROM waiver"
+_ZCDP = "SELECT entry, position, rho, delta FROM zcdp"
 
 
 def _chain(before: bytes, row: Row, events: list[Row], releases: int) -> bytes:
-    # Events without a waiver, and one release, as ledgers of version 1 have them: what they
-    # chained stays valid.
+    # Events without a waiver or rho, and one release, as ledgers of earlier versions have them:
+    # what they chained stays valid.
     return digest("entry", before, *row, events, *(() if releases == 1 else (releases,)))
 
 
 def _stored(event: ExactEvent) -> Row:
     fields = (event.mechanism, event.unit, event.cost.epsilon, event.cost.delta, event.count)
-    return (*fields, list(event.waived)) if event.waived else fields
+    waived = [list(event.waived)] if event.waived else []
+    rho = [] if event.zcdp is None else [[event.zcdp.epsilon, event.zcdp.delta]]
+    return (*fields, *waived, *rho)
 
 
-def record(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
-    """Write an entry with its events and sums; return the new head."""
+def record(
+    db: sqlite3.Connection, head: Head, charge: Charge, at: int, *, zcdp: bool = False
+) -> Head:
+    """Write an entry with its events and sums, by zCDP too if asked; return the new head."""
     number = head.entries + 1
-    events = [_stored(event) for event in charge.exact]
+    exact = charge.exact if zcdp else tuple(replace(one, zcdp=None) for one in charge.exact)
+    events = [_stored(event) for event in exact]
     message = (charge.data_id, str(charge.run_id), charge.message_id, charge.message_type)
     row = (number, at, *message, charge.fingerprint, charge.parameters)
     chain = _chain(head.chain, row, events, charge.releases)
@@ -50,10 +56,13 @@ def record(db: sqlite3.Connection, head: Head, charge: Charge, at: int) -> Head:
         db.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?)", (number, position, *event[:5]))
         waived = [(number, position, unit) for unit in charge.exact[position].waived]
         db.executemany("INSERT INTO waiver VALUES (?, ?, ?)", waived)
+        if zcdp:
+            db.execute("INSERT INTO zcdp VALUES (?, ?, ?, ?)", (number, position, *event[-1]))
     if charge.releases != 1:
         db.execute("INSERT INTO releases VALUES (?, ?)", (number, charge.releases))
     head = Head(head.ledger, number, at, chain)
-    Snapshot(db, charge.data_id).raise_all(str(charge.run_id), charge.book, at, number)
+    book = Book.of(exact, charge.releases)
+    Snapshot(db, charge.data_id).raise_all(str(charge.run_id), book, at, number)
     rows.write_head(db, head)
     return head
 
@@ -109,12 +118,16 @@ def read(db: sqlite3.Connection, head: Head, first: int, last: int) -> Iterator[
             if _chain(before, row[:8], events[number], row[10]) != chain:
                 raise DamageError(f"entry {number} is not what was written")
             before = chain
-            exact = tuple(
-                ExactEvent(e[0], e[1], Amount(e[2], e[3]), e[4], tuple(e[5]) if e[5:] else ())
-                for e in events[number]
-            )
+            exact = tuple(map(_event, events[number]))
             fields = (*row[:3], int(row[3]), *row[4:8], exact, chain, bool(row[9]), row[10])
             yield Entry(*fields)
+
+
+def _event(stored: Row) -> ExactEvent:
+    mechanism, unit, epsilon, delta, count, *more = stored
+    waived = more.pop(0) if more and isinstance(more[0][0], str) else ()
+    zcdp = Amount(*more[0]) if more else None
+    return ExactEvent(mechanism, unit, Amount(epsilon, delta), count, tuple(waived), zcdp)
 
 
 def _read_events(db: sqlite3.Connection, start: int, stop: int) -> dict[int, list[Row]]:
@@ -125,18 +138,24 @@ def _read_events(db: sqlite3.Connection, start: int, stop: int) -> dict[int, lis
     query = f"{_WAIVERS} WHERE entry >= ? AND entry < ? ORDER BY entry, position, unit"
     for number, position, unit in db.execute(query, between):
         waived.setdefault((number, position), []).append(unit)
+    zcdp: dict[tuple[int, int], list[int]] = {}
+    if rows.keeps_zcdp(db):
+        query = f"{_ZCDP} WHERE entry >= ? AND entry < ?"
+        zcdp = {(number, position): rho for number, position, *rho in db.execute(query, between)}
     events: dict[int, list[Row]] = {number: [] for number in range(*between)}
     query = f"{_EVENTS} WHERE entry >= ? AND entry < ? ORDER BY entry, position"
     for number, position, *event in db.execute(query, between):
-        units = waived.pop((number, position), None)
-        events.setdefault(number, []).append((*event, units) if units else tuple(event))
-    if waived:
-        raise DamageError(f"there is a waiver for event {next(iter(waived))}, which is not there")
+        more = (waived.pop((number, position), None), zcdp.pop((number, position), None))
+        events.setdefault(number, []).append((*event, *filter(None, more)))
+    for name, lost in (("waiver", waived), ("rho", zcdp)):
+        if lost:
+            raise DamageError(f"there is a {name} for event {next(iter(lost))}, which is not there")
     return events
 
 
 def _request(asked: Entry | Charge, events: tuple[ExactEvent, ...]) -> Row:
-    return asked.fingerprint, asked.parameters, *(replace(one, waived=()) for one in events)
+    plain = (replace(one, waived=(), zcdp=None) for one in events)
+    return asked.fingerprint, asked.parameters, *plain
 
 
 def _no_repeat(charge: Charge, why: str) -> RefusalError:
@@ -181,6 +200,8 @@ def verify(db: sqlite3.Connection) -> Verification:
     sums: defaultdict[Key, Book] = defaultdict(Book)
     # How many rows each table has to have by the entries.
     expected = Counter({"clock": 1, "releases": 0, "event": 0, "waiver": 0, "course": 0})
+    if rows.keeps_zcdp(db):
+        expected["zcdp"] = 0
     latest = 0
     for entry in read(db, head, 1, head.entries):
         if entry.at < latest:
@@ -189,6 +210,8 @@ def verify(db: sqlite3.Connection) -> Verification:
         expected["releases"] += entry.releases != 1
         expected["event"] += len(entry.events)
         expected["waiver"] += sum(len(event.waived) for event in entry.events)
+        if rho := sum(event.zcdp is not None for event in entry.events):
+            expected["zcdp"] += rho
         place = Place.of(entry.data_id)
         sums |= raised(sums, str(entry.run_id), place, entry.book)
         over_all = raised(sums, "", place, entry.book)

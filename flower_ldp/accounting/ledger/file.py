@@ -71,6 +71,13 @@ SCHEMA: dict[str, str] = {
     unit TEXT NOT NULL,        -- for which the owner declared it post-processing
     PRIMARY KEY (entry, position, unit)
 ) WITHOUT ROWID""",
+    "zcdp": """CREATE TABLE zcdp (
+    entry INTEGER NOT NULL,
+    position INTEGER NOT NULL, -- of the event, in an account whose life is by zCDP
+    rho INTEGER NOT NULL,      -- of one release, in units of 1e-12
+    delta INTEGER NOT NULL,    -- with which rho may fail, in units of 1e-18
+    PRIMARY KEY (entry, position)
+) WITHOUT ROWID""",
     "releases": """CREATE TABLE releases (
     entry INTEGER PRIMARY KEY, -- only of entries that pay for more than one, or for none
     number INTEGER NOT NULL
@@ -99,8 +106,11 @@ SCHEMA: dict[str, str] = {
 ) WITHOUT ROWID""",
 }
 
-VERSION = 2
-"""``PRAGMA user_version`` of the files that this package writes."""
+VERSION = 3
+"""``PRAGMA user_version`` of the files that this package makes."""
+
+_WITHOUT_ZCDP = 2
+"""An earlier version without its table: accounts go on by sums."""
 
 _BACKUP = (
     "Do not delete it and start afresh: that would forget what was spent. Stop the client, keep "
@@ -268,13 +278,14 @@ def check_schema(path: Path, db: sqlite3.Connection) -> None:
             f"{path} is a SQLite database but not a ledger, or its header is damaged: name "
             f"another file. If it was a ledger: {_BACKUP}"
         )
-    if version != VERSION:
-        reads = f"this flower-ldp reads version {VERSION}: install the one that wrote it"
-        raise LedgerError(f"ledger {path} has version {version}, and {reads}")
+    if version not in (_WITHOUT_ZCDP, VERSION):
+        reads = f"versions {_WITHOUT_ZCDP} and {VERSION}: install the one that wrote it"
+        raise LedgerError(f"ledger {path} has version {version}, and this flower-ldp reads {reads}")
+    expected = {name: sql for name, sql in SCHEMA.items() if version == VERSION or name != "zcdp"}
     found = db.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
-    names = sorted({str(name) for name, _ in dict(found.fetchall()).items() ^ SCHEMA.items()})
+    names = sorted({str(name) for name, _ in dict(found.fetchall()).items() ^ expected.items()})
     if names:
-        raise DamageError(f"its tables are not those of version {VERSION} ({', '.join(names)})")
+        raise DamageError(f"its tables are not those of version {version} ({', '.join(names)})")
 
 
 def pragma_number(connection: sqlite3.Connection, name: str) -> int:

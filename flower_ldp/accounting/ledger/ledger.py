@@ -25,11 +25,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flower_ldp.accounting.amounts import Amount, Place
+from flower_ldp.accounting.amounts import ZCDP, Amount, Place
 from flower_ldp.accounting.ledger import charges, entries, file, rows, sums
 from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.charges import Charge, Clock, Limit, Mark, NumberLimit, Receipt
-from flower_ldp.accounting.ledger.limits import check_repeat, fitting, is_bookkeeping, rounds_left
+from flower_ldp.accounting.ledger.limits import (
+    by_zcdp,
+    check_repeat,
+    fitting,
+    is_bookkeeping,
+    rounds_left,
+)
 from flower_ldp.accounting.ledger.rows import DamageError, Head
 from flower_ldp.accounting.ledger.sums import Snapshot, UnitSpending, spending
 from flower_ldp.errors import BudgetExhausted, LedgerError
@@ -210,7 +216,7 @@ class Ledger:
                 return receipt
             at = self._clock_at(head).of_a_charge()
             for one, marks in fitting(db, head, charge, basis, limits, numbers, at):
-                head = entries.record(db, head, one, at)
+                head = entries.record(db, head, one, at, zcdp=by_zcdp(limits))
                 receipt = Receipt(head.entries, head.chain)
                 for mark in marks:
                     head = entries.record(db, head, mark, at)
@@ -376,6 +382,11 @@ class Ledger:
         with self._transaction(READ) as (db, head):
             at = self._clock_at(head).of_a_question()
             return Snapshot(db, data_id).towards(limit, run_id, at)
+
+    def spent_zcdp(self, data_id: str, unit: Unit) -> Amount:
+        """Return the rho, and its delta, that counts towards a life by zCDP."""
+        with self._transaction(READ) as (db, _):
+            return Snapshot(db, data_id).spent("").amount(unit, ZCDP)
 
     def has_charge(self, data_id: str, run_id: int, message_id: str) -> bool:
         """Return whether a message was charged."""

@@ -4,19 +4,22 @@
 without cost, written before the first step, in the part ``data#patients:PLAN/rounds`` or
 ``data#rows:PLAN/rounds``, whose number of releases is that of used rounds.
 
-An account takes releases that are private per row or per patient, not both: they have no meaningful
-sum. The first charge per patient leaves a mark, an entry without cost in
-``data#patients:unit/mark``.
+**Marks** are entries without cost. An account takes releases that are private per row or per
+patient, not both: they have no meaningful sum. The first charge per patient leaves a mark in
+``data#patients:unit/mark``. The first charge of an account with a life by zCDP leaves one in
+``data#rule:life/mark``: units and release deltas, which no later charge may have otherwise.
 """
 
+import hashlib
+import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from flower_ldp.accounting import amounts
-from flower_ldp.accounting.amounts import COUNTED, DIRECT, RELEASES, Amount, Place
+from flower_ldp.accounting.amounts import COUNTED, DIRECT, RELEASES, ZCDP, Amount, Book, Place
 from flower_ldp.accounting.ledger import entries, rows
-from flower_ldp.accounting.ledger.charges import NO_RUN, Charge, Limit, NumberLimit
+from flower_ldp.accounting.ledger.charges import NO_RUN, Charge, Limit, NumberLimit, told
 from flower_ldp.accounting.ledger.rows import Head
 from flower_ldp.accounting.ledger.sums import Snapshot
 from flower_ldp.errors import BudgetExhausted, RefusalError
@@ -27,6 +30,7 @@ from flower_ldp.refusals import REFUSED_POLICY
 _LAYOUTS: Mapping[str, str] = MappingProxyType({"patient": "patients", "row": "rows"})
 #: End the names of parts that are the ledger's own.
 _ROUNDS, _MARK = "/rounds", ":unit/mark"
+_RULE, _RULE_MARK = "rule", "rule:life/mark"
 
 
 def check_fits(
@@ -61,16 +65,20 @@ def check_fits(
                 if (quick + asked).fits(limit.allowed):
                     continue
             spent = sums.towards(limit, run, at)
-            if not (spent + asked).fits(limit.allowed):
+            rho = (life + charge.book).amount(unit, ZCDP)
+            if not limit.fits(spent + asked, rho):
                 whole, own = life.amount(unit), life.amount(unit, DIRECT)
                 note = f" (of {whole} that were ever promised for it, {own} directly)"
+                had = told(limit, (spent, life.amount(unit, ZCDP)))
+                more = told(limit, (asked, charge.book.amount(unit, ZCDP)))
                 raise BudgetExhausted(
-                    f"{charge.data_id}: {spent} was spent and {asked} is asked for, but the "
-                    f"limit is {limit}{note if whole != own else ''}"
+                    f"{charge.data_id}: {had} was spent and {more} is asked for, but the limit is "
+                    f"{limit}{note if whole != own else ''}"
                 )
-        counted = life.amount(unit, COUNTED)
-        if not (counted + asked).fits(Amount(amounts.MOST, amounts.MOST)):
-            raise BudgetExhausted(f"{charge.data_id}: the ledger cannot count beyond {counted}")
+        for kind in (COUNTED, ZCDP):
+            counted = (life + charge.book).amount(unit, kind)
+            if not counted.fits(Amount(amounts.MOST, amounts.MOST)):
+                raise BudgetExhausted(f"{charge.data_id}: the ledger cannot count up to {counted}")
     for most in numbers if charge.releases else ():
         made = sums.number(most, at)
         if made + charge.releases > most.most:
@@ -109,7 +117,8 @@ def rounds_part(example: str, plan: str) -> str:
 def is_bookkeeping(name: str) -> bool:
     """Return whether an account or part holds rounds of a plan or a mark, and no spending."""
     kind, colon, _ = Place.of(name).layout.partition(":")
-    return bool(colon) and kind in _LAYOUTS.values() and name.endswith((_ROUNDS, _MARK))
+    ends = (_ROUNDS, _MARK, _RULE_MARK)
+    return bool(colon) and kind in (*_LAYOUTS.values(), _RULE) and name.endswith(ends)
 
 
 def rounds_left(db: sqlite3.Connection, charge: Charge) -> int:
@@ -151,9 +160,45 @@ def fitting(
         else:
             entries.check_same(known, basis)
     for one in due:
-        marks = example_marks(db, one)
+        marks = [*example_marks(db, one), *_rule_marks(db, head, one, limits)]
         check_fits(db, one, limits, numbers, at)
         yield one, marks
+
+
+def by_zcdp(limits: Sequence[Limit]) -> bool:
+    """Return whether a life is by zCDP."""
+    return any(limit.release_deltas is not None for limit in limits)
+
+
+def _rule_marks(
+    db: sqlite3.Connection, head: Head, charge: Charge, limits: Sequence[Limit]
+) -> list[Charge]:
+    """Return the mark of an account's first charge by zCDP.
+
+    Raises RefusalError with ``REFUSED_POLICY`` if the account was charged by another rule.
+    """
+    account = Place.of(charge.data_id).account
+    deltas = [
+        f"{limit.unit.value}: {limit.allowed.delta_text}"
+        for limit in limits
+        if limit.release_deltas is not None
+    ]
+    text = json.dumps({"by": "zcdp", "release_deltas": sorted(deltas)})
+    name = f"{account}#{_RULE_MARK}"
+    digest = hashlib.sha256(text.encode()).digest()
+    mark = Charge(name, NO_RUN, "rule", "train", digest, (), text, releases=0, rounds=0)
+    known = entries.find(db, head, mark)
+    if known is not None and (not deltas or known.parameters != text):
+        fault = f"its first charge fixed the rule {known.parameters}"
+    elif known is not None or not deltas:
+        return []
+    elif not rows.keeps_zcdp(db):
+        fault = "a ledger of version 2 keeps no rho: by: zcdp needs a new ledger"
+    elif Snapshot(db, account).spent("") != Book():
+        fault = "it was charged by sums before, and cannot go on by zCDP"
+    else:
+        return [mark]
+    raise RefusalError(REFUSED_POLICY, f"{account}: {fault}")
 
 
 def example_marks(db: sqlite3.Connection, charge: Charge) -> list[Charge]:

@@ -90,6 +90,11 @@ def checked(table: str, row: Row, name: str) -> Row:
     return row[:-1]
 
 
+def keeps_zcdp(db: sqlite3.Connection) -> bool:
+    """Return whether the file has a table for costs by zCDP; those of version 2 have none."""
+    return int(db.execute("PRAGMA user_version").fetchone()[0]) > 2
+
+
 def read_head(db: sqlite3.Connection) -> Head:
     """Return the head, if it is the last entry's and no row belongs to a later entry."""
     row = db.execute("SELECT ledger, entries, latest, chain, digest FROM head").fetchone()
@@ -99,7 +104,7 @@ def read_head(db: sqlite3.Connection) -> Head:
     last = db.execute("SELECT id FROM entry ORDER BY id DESC LIMIT 1").fetchone()
     if (0 if last is None else last[0]) != head.entries or chain_at(db, head) != head.chain:
         raise DamageError("the last entry is not the one that the head names")
-    for table in ("report", "event", "waiver", "releases"):
+    for table in ("report", "event", "waiver", "releases", *(["zcdp"] * keeps_zcdp(db))):
         # SQLite compares, to which a text that damage put there is larger than any number.
         query = f"SELECT entry FROM {table} WHERE entry > ? ORDER BY entry DESC LIMIT 1"
         beyond = db.execute(query, (head.entries,)).fetchone()

@@ -176,15 +176,17 @@ class UnitSpending:
     """Spending about one unit of privacy.
 
     ``direct`` is for guarantees about the unit itself, ``in_all`` with coarser ones (zero: nothing
-    is bounded), ``counted`` with conditional claims too, for limits. ``under`` has these claims by
-    mechanism, ``beyond`` the releases that ``in_all`` does not cover, ``waived`` those that the
-    owner declared post-processing for this unit.
+    is bounded), ``counted`` with conditional claims too, for limits. ``zcdp`` is that as a rho and
+    its delta, in accounts by zCDP. ``under`` has these claims by mechanism, ``beyond`` the releases
+    that ``in_all`` does not cover, ``waived`` those that the owner declared post-processing for
+    this unit.
     """
 
     unit: Unit
     direct: Amount
     in_all: Amount
     counted: Amount
+    zcdp: Amount
     under: Mapping[str, Amount]
     beyond: Unbounded
     waived: int
@@ -202,8 +204,8 @@ def spending(book: Book) -> Iterator[UnitSpending]:
         beyond, in_all = Unbounded(silent, conditional), book.amount(unit)
         if in_all != Amount() or beyond or waived:
             direct, counted = book.amount(unit, amounts.DIRECT), book.amount(unit, COUNTED)
-            under = book.conditional(unit)
-            yield UnitSpending(unit, direct, in_all, counted, under, beyond, waived)
+            zcdp, under = book.amount(unit, amounts.ZCDP), book.conditional(unit)
+            yield UnitSpending(unit, direct, in_all, counted, zcdp, under, beyond, waived)
 
 
 def releases_by_account(entries: Iterable[Entry]) -> dict[str, dict[Place, Counter[ExactEvent]]]:

@@ -95,7 +95,7 @@ def test_folder_and_other_database_are_refused(tmp_path: Path) -> None:
 def test_newer_version_is_refused_and_not_changed(path: Path) -> None:
     edit(path, f"PRAGMA user_version = {ledger_file.VERSION + 1}")
     content = path.read_bytes()
-    cannot_open(path, "has version 3, and this flower-ldp reads version 2")
+    cannot_open(path, "has version 4, and this flower-ldp reads versions 2 and 3")
     assert path.read_bytes() == content
 
 

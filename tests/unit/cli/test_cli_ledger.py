@@ -15,8 +15,10 @@ import pytest
 
 from flower_ldp.accounting.composition import totals
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.policy import load_policy
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.cli import facts, flower_ldp, process, refused
+from tests.fixtures import new_ledger
 
 DAY = 86_400 * 10**9
 NOW = 20_000 * DAY
@@ -130,6 +132,27 @@ def test_show_tells_parts_conditions_and_waivers_apart(tmp_path: Path) -> None:
     assert "Under a condition only, in all, and in no total above" in words
     assert "1 release promises something under a condition only" in words
     assert "1 released as post-processing of what was paid, which the owner declares" in words
+
+
+def test_show_gives_the_share_of_rho(tmp_path: Path) -> None:
+    path, rules = new_ledger(tmp_path / "ledger.sqlite"), tmp_path / "policy.yaml"
+    rules.write_text(
+        "data_id: ward-7\nledger: ledger.sqlite\nmode: deployment\nmessages: {}\n"
+        "budgets: {client: {life: {epsilon: 4.0, delta: 1.0e-5, by: zcdp}}}\n"
+    )
+    limits = load_policy(rules).limits()
+    with Ledger.open(path) as ledger:
+        event = PrivacyEvent("signds", 0.1, count=50)
+        ledger.charge(Charge("ward-7", 1, "m", "train", b"x", (event,)), limits)
+    (total,) = facts("ledger", "show", path)["totals"][:1]
+    (row,) = facts("ledger", "show", path, "--policy", rules)["budgets"]
+    assert total["rho"] == row["rho_spent"]
+    assert row["rho_share"] == pytest.approx(float(row["rho_spent"]) / float(row["rho"]), rel=1e-3)
+    assert (row["epsilon_left"], row["delta_left"]) == (None, None)
+    assert (
+        f"{100 * row['rho_share']:.4g} %"
+        in flower_ldp("ledger", "show", path, "--policy", rules).out
+    )
 
 
 def test_show_says_what_is_left_of_each_budget(file: Path, policy: Path) -> None:

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
 from flower_ldp.accounting.composition import shuffled, totals
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.accounting.zcdp import life_by_zcdp, zcdp_totals
 from flower_ldp.errors import BudgetExhausted
 from flower_ldp.mechanisms import MagRR, RandomSource, Selection, SignDS
 from flower_ldp.mechanisms.signds_round import encode_report
-from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
 from tests.cli import facts, flower_ldp
 
 RUN = ("--rounds", 80, "--clients", 100)
@@ -62,6 +63,12 @@ def test_bytes_are_those_of_a_report(bit: tuple[object, ...]) -> None:
     assert found["dense_float32_per_round"] == update.astype(np.float32).nbytes
 
 
+def by_zcdp(events: list[PrivacyEvent]) -> dict[str, object]:
+    """Return the life by zCDP of releases at a delta of 1e-6."""
+    cost, sums = zcdp_totals(events)[Unit.CLIENT], compose(events)[Unit.CLIENT]
+    return {"life_by_zcdp": life_by_zcdp(cost, sums, 1e-6), "rho": cost.epsilon_text}
+
+
 @pytest.mark.parametrize(("epsilon", "rounds", "magnitude"), [(1, 80, None), (0.1, 100, 0.25)])
 def test_totals(epsilon: float, rounds: int, magnitude: float | None) -> None:
     pytest.importorskip("dp_accounting")
@@ -82,6 +89,7 @@ def test_totals(epsilon: float, rounds: int, magnitude: float | None) -> None:
         "total_pld": both.approximate.epsilon,
         "total_smaller": both.smaller.epsilon,
         "total_smaller_delta": 1e-6,
+        **by_zcdp(events),
     }
     total = PrivacySpent(Unit.CLIENT, found["epsilon"]["total_pure"])
     assert found["meaning"]["total"] == meaning(total)

