@@ -1,7 +1,8 @@
 """Audits of whole paths: everything that leaves a client.
 
-They run all of the client's code: the gate with policy and ledger, stored labels, DP-SGD. A new one
-is a function that returns its :class:`~flower_ldp.audit.Case`, named in :data:`PATHS`.
+They run all of the client's code: the gate with policy and ledger, stored labels, an account,
+DP-SGD. A new one is a function that returns its :class:`~flower_ldp.audit.Case`, named in
+:data:`PATHS`.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,10 +11,11 @@ from types import MappingProxyType
 from flower_ldp.audit import Case, Settings
 from flower_ldp.audit.cases import round_of
 from flower_ldp.audit_paths.cases import CLAIMED, gate, labels
+from flower_ldp.audit_paths.life import life
 from flower_ldp.errors import needed
 from flower_ldp.parameter_bounds import Bounded
 
-__all__ = ["CLAIMED", "PATHS", "NoSuchClaimError", "gate", "labels"]
+__all__ = ["CLAIMED", "PATHS", "NoSuchClaimError", "gate", "labels", "life"]
 
 #: Epsilons for which DP-SGD's noise is accounted for.
 DPSGD_EPSILONS = Bounded("[0.01, 30]")
@@ -37,6 +39,7 @@ PATHS: Mapping[str, Callable[[Settings], Case]] = MappingProxyType(
     {
         "gate": lambda s: gate(*round_of(s)),
         "labels": lambda s: labels(s.epsilon),
+        "life": lambda s: life(s.epsilon, s.delta),
         "dpsgd-release": _dpsgd_release,
     }
 )

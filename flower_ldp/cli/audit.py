@@ -51,6 +51,7 @@ def audit(
       account (what releases about client and example tell together),
       gate (an app behind LdpMod, policy, ledger and wire, errors included),
       labels (the store of randomized labels),
+      life (an account by zCDP, under a server that adapts),
       dpsgd-release (private training with a canary through LdpMod, policy, ledger
       and wire, and patients whose rows fail; without its extra, all leaves it out).
 
@@ -75,7 +76,7 @@ def audit(
     dim_out
         signds: reported dimensions; 0 to choose.
     delta
-        gaussian: claimed delta per release, in [1e-18, 0.5].
+        gaussian, life: claimed delta, in [1e-18, 0.5].
     confidence
         With which all printed bounds hold together.
     """  # noqa: D301  # the help's layout wants the character itself

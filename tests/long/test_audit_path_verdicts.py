@@ -15,7 +15,7 @@ import pytest
 import flower_ldp.audit.auditing
 from flower_ldp.audit import AuditResult, Case, audit
 from flower_ldp.audit.cases import nested_units, signds_long
-from flower_ldp.audit_paths import CLAIMED, gate, labels
+from flower_ldp.audit_paths import CLAIMED, gate, labels, life
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.mechanisms import BoundedMean, CodebookEmbedding, MagRR, RandomSource, SignDS
 from flower_ldp.privacy import Unit
@@ -120,12 +120,19 @@ def drawn_once(case: Case, draws: int = TELLING) -> Case:
         lambda: asked_twice(labels(1.0)),
         lambda: nested_units(BoundedMean(0.75, 0.0, 1.0), CodebookEmbedding(0.25, 10)),
         lambda: signds_long(SignDS(1.0, 0.2)),
+        lambda: life(1.0, 0.05),
     ],
-    ids=["gate", "labels", "account", "signds-long"],
+    ids=["gate", "labels", "account", "signds-long", "life"],
 )
 def test_what_is_shipped_is_not_refuted(case: Callable[[], Case]) -> None:
     results = tried(case(), TELLING, confidence=CONFIDENCE)
     assert not any(result.refuted for result in results)
+
+
+def test_a_ledger_whose_rule_can_change_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flower_ldp.accounting.ledger.limits._rule_marks", lambda *_: [])
+    (found,) = tried(life(1.0, 0.05), 100)
+    assert found.refuted
 
 
 def test_a_top_set_that_counts_equals_twice_is_refuted_by_long_vectors() -> None:
