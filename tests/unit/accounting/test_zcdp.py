@@ -73,6 +73,8 @@ def test_nothing_left_of_delta_allows_no_rho() -> None:
     [
         (PrivacyEvent("pure", 0.01, count=1_000), 1e-5, 1.31),
         (PrivacyEvent("pure", 0.1, count=100), 1e-5, 4.73),
+        (PrivacyEvent("pure", 1.0, count=80), 1e-5, 76.41),
+        (PrivacyEvent("pure", 8.0, count=60), 1e-5, 480.0),
         (PrivacyEvent("pure", 0.01, count=1_000), 1e-6, 1.472),
         (PrivacyEvent("pure", 0.1, count=100), 1e-6, 5.22),
         (PrivacyEvent("gaussian", 1.0, 1e-6, count=20, rho=0.02801447917), 2e-5, 4.89),
