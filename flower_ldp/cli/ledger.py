@@ -32,6 +32,7 @@ COLUMNS = (
     *("entry", "at", "data_id", "run_id", "message_id", "message_type", "fingerprint"),
     *("parameters", "sealed", "releases", "mechanism", "unit", "epsilon", "delta", "count"),
     "waived",
+    "rho",
 )
 Rows: TypeAlias = Iterable[Mapping[str, Any]]
 

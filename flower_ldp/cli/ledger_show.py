@@ -200,7 +200,7 @@ def _budgets(ledger: Ledger, file: Path, policy: Policy, run: int | None, report
                     "scope": limit.scope,
                     "run_id": str(chosen) if limit.scope == "run" and chosen is not None else None,
                     "window_seconds": limit.window_seconds,
-                    **_amount(limit.allowed),
+                    **_amount(limit.whole),
                     # By zCDP nothing is left in epsilon: the filter bounds the life as a whole.
                     "epsilon_left": left.epsilon_text if most is None else None,
                     "delta_left": left.delta_text if most is None else None,

@@ -210,6 +210,11 @@ class Limit(_Windowed):
                 raise ValueError(f"release_deltas must be below half of delta, {got}")
 
     @property
+    def whole(self) -> Amount:
+        """The limit as it was given, exact."""
+        return Amount.allowance(self.epsilon, self.delta)
+
+    @property
     def allowed(self) -> Amount:
         """The limit of sums, exact."""
         deltas = self.delta if self.release_deltas is None else self.release_deltas
@@ -231,9 +236,8 @@ class Limit(_Windowed):
 
     def __str__(self) -> str:
         scope = f"{self.window_seconds:g} s" if self.window_seconds else self.scope
-        whole = Amount.allowance(self.epsilon, self.delta)
         rho = "" if self.allowed_zcdp is None else f", by zCDP rho {self.allowed_zcdp.epsilon_text}"
-        return f"{whole} per {self.unit.value} and {scope}{rho}"
+        return f"{self.whole} per {self.unit.value} and {scope}{rho}"
 
 
 def told(limit: Limit, spent: tuple[Amount, Amount]) -> str:
@@ -356,6 +360,7 @@ class Entry:
                 "delta": event.cost.delta_text,
                 "count": event.count,
                 "waived": " ".join(event.waived),
+                "rho": "" if event.zcdp is None else event.zcdp.epsilon_text,
             }
             for event in self.events
         ]

@@ -36,10 +36,12 @@ def test_charge_seal_and_read_back(ledger: Ledger, path: Path) -> None:
         assert (found.entries, found.sealed, found.totals) == (1, 1, 2)
         (row,) = other.export()
     request = ("ward-7", str(2**64 - 1), "first", "train", b"request".hex(), '{"h": 3}')
-    release = (True, 1, "signds", "client", "0.1", "0", 1, "")
+    release = (True, 1, "signds", "client", "0.1", "0", 1, "", "")
     assert tuple(row.values()) == (1, "2023-11-14T22:13:20+00:00", *request, *release)
     names = "entry at data_id run_id message_id message_type fingerprint parameters"
-    assert [*row] == f"{names} sealed releases mechanism unit epsilon delta count waived".split()
+    assert [
+        *row
+    ] == f"{names} sealed releases mechanism unit epsilon delta count waived rho".split()
 
 
 def test_a_report_is_given_again_though_it_is_empty_and_the_budget_gone(ledger: Ledger) -> None:

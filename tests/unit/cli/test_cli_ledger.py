@@ -148,7 +148,7 @@ def test_show_gives_the_share_of_rho(tmp_path: Path) -> None:
     (row,) = facts("ledger", "show", path, "--policy", rules)["budgets"]
     assert total["rho"] == row["rho_spent"]
     assert row["rho_share"] == pytest.approx(float(row["rho_spent"]) / float(row["rho"]), rel=1e-3)
-    assert (row["epsilon_left"], row["delta_left"]) == (None, None)
+    assert (row["epsilon_left"], row["delta_left"], row["delta"]) == (None, None, "0.00001")
     assert (
         f"{100 * row['rho_share']:.4g} %"
         in flower_ldp("ledger", "show", path, "--policy", rules).out
