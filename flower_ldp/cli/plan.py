@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import click
 from typer.core import TyperGroup
 
-from flower_ldp.accounting.dpsgd import check_noise, noise_multiplier
+from flower_ldp.accounting.dpsgd import PureReleases, check_noise, noise_multiplier
 from flower_ldp.advice import advise
 from flower_ldp.cli.output import Report, command, group
 from flower_ldp.cli.plan_costs import price
@@ -91,6 +91,10 @@ class PrivateTraining:
         Rows or patients of a site; public.
     clip
         Length to which gradients are clipped.
+    evaluations
+        Evaluations that the plan pays for, on the examples that it trains on.
+    evaluation_epsilon
+        Of each evaluation, per example.
     """
 
     epsilon: float
@@ -100,17 +104,26 @@ class PrivateTraining:
     rate: Annotated[float, Bounded("[1e-9, 1]")]
     examples: Annotated[int, Bounded("[1, 1000000000000]")]
     clip: float = 1.0
+    evaluations: Annotated[int, Bounded(f"[0, {MOST_ROUNDS}]")] = 0
+    evaluation_epsilon: Annotated[float, Bounded("[1e-4, 30]")] = 0.05
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
         cost, taken = (self.epsilon, self.delta), self.rounds * self.steps
-        noise = rounded_up(noise_multiplier(*cost, sample_rate=self.rate, steps=taken), 4)
-        plan = TrainingPlan(self.rounds, self.steps, self.rate, noise, self.clip, *cost)
+        number, each = self.evaluations, self.evaluation_epsilon
+        asked = PureReleases(each, number) if number else None
+        found = noise_multiplier(*cost, sample_rate=self.rate, steps=taken, evaluations=asked)
+        noise, free = rounded_up(found, 4), (self.rounds, self.steps, self.rate)
+        plan = TrainingPlan(*free, noise, self.clip, *cost, "", number, each)
         check_noise(plan)  # once more, with the noise in four digits
         if self.delta * self.examples >= 1:
             report.warn(f"delta {self.delta:g} is not below 1 / examples: policies refuse it")
         size, deviation = plan.mean_size(self.examples), plan.deviation(self.examples)
-        section = in_one_line({name: getattr(plan, name) for name in _POLICY_FIELDS})
+        fields: dict[str, Any] = {name: getattr(plan, name) for name in _POLICY_FIELDS}
+        if number:
+            fields["evaluations"] = {"number": number, "epsilon": each}
+        section, all_steps = in_one_line(fields), f", for all {taken:,} steps"
+        together = f"{all_steps} and {number:,} evaluations" if number else all_steps
         over = ", the noise over the clipping length"
         spent = PrivacySpent(Unit.EXAMPLE, plan.epsilon, plan.delta)
         report.facts.update(mechanism="dpsgd", parameters=asdict(self))
@@ -118,7 +131,7 @@ class PrivateTraining:
             Fact("noise_multiplier", plan.noise, "noise multiplier", over),
             Fact("step.examples", size, "examples in a step", f" on average, of {self.examples:,}"),
             Fact("step.deviation", deviation, "deviation of the noise", ", of a step's gradient"),
-            *price(spent, "plan", "epsilon of the plan", f", for all {taken:,} steps together"),
+            *price(spent, "plan", "epsilon of the plan", f"{together} together"),
             Fact("policy", section, "in the policy", text=f"plan: {section}"),
         )
 

@@ -14,7 +14,7 @@ from flwr.app import Context
 from flower_ldp import inner_gate
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import charging
-from flower_ldp.clients.dpsgd_charging import LAST, charge_round, round_of
+from flower_ldp.clients.dpsgd_charging import LAST, charge_for, charge_round, round_of
 from flower_ldp.clients.permit import Permit, ReleaseRequest, ReplyTiming
 from flower_ldp.errors import ConfigError, RefusalError, say
 from flower_ldp.extensions.contract import ExtensionReport
@@ -71,8 +71,7 @@ class OwnerAuthorizer:
         """
         policy = self._policy(context)
         asked = round_of(policy, request, context) if request.is_round else None
-        account = charging.account_of(policy, context)
-        charge = charging.charge_of(policy, request, account) if asked is None else asked.charge
+        charge = charge_for(policy, request, context)[0] if asked is None else asked.charge
         with charging.ledger_refuses():
             if asked is not None:
                 asked.write_owed_end()
@@ -131,8 +130,7 @@ def _charge_release(policy: Policy, request: ReleaseRequest, context: Context) -
     if request.per_example and charging.examples_of(policy, request) is None:
         raise _refusal("the policy does not say how many examples there are")
     account = charging.account_of(policy, context)
-    charge = charging.charge_of(policy, request, account)
-    rests = None
+    charge, rests = charge_for(policy, request, context)
     if basis is not None:  # all of the data pays for it, and no report is of it alone
         message, text = (charge.run_id, charge.message_id, charge.message_type), basis.parameters
         more = {"releases": 0, "example": example}

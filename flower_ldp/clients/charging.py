@@ -17,6 +17,7 @@ from typing import Any
 
 from flwr.app import Context
 
+from flower_ldp.accounting.amounts import Place
 from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.charges import NO_RUN
@@ -209,8 +210,9 @@ def run_marks(run_id: int) -> tuple[bytes, bytes]:
 
 
 def check_going_on(ledger: Ledger, charge: Charge, run_id: int) -> None:
-    """Refuse a new release about examples after a failure of the whole."""
+    """Refuse a new release about examples after a failure of the whole, whatever pays for it."""
     if ledger.has_charge(charge.data_id, charge.run_id, charge.message_id):
         return
-    if ledger.has_report(charge.data_id, run_marks(run_id)[1]):
+    account = Place.of(charge.data_id).account
+    if ledger.has_report(account, run_marks(run_id)[1], parts=True):
         raise BudgetExhausted(f"run {run_id}: an app failed as a whole, and its evaluations ended")

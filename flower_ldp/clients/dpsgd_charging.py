@@ -1,4 +1,6 @@
-"""Rounds of private training: the plan is charged with its first round.
+"""Rounds of private training, and evaluations that their plan pays for.
+
+**A plan** is charged whole with its first round, its evaluations too, asked or not.
 
 **Noise check.** It takes seconds, so it runs last, when policy and ledger would accept the plan.
 
@@ -17,6 +19,7 @@ import hashlib
 import hmac
 import json
 import logging
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -40,6 +43,7 @@ from flower_ldp.errors import LedgerError, RefusalError, say
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.policy import Policy
 from flower_ldp.policy.policy import PLANNED
+from flower_ldp.privacy import Unit, compose
 from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY, REFUSED_REPEAT
 from flower_ldp.safe_files import make_whole, sync_folder
 
@@ -56,6 +60,8 @@ _owed: set[Path] = set()
 _MAGIC = b"ldp-model-1:"
 #: Begins the code of a model with which its plan ended; as long.
 LAST = b"ldp-last--1:"
+#: The type of message that a plan is for, and what follows its digest for its evaluations.
+TRAIN, EVALUATIONS = "train", "-evaluations"
 #: What the ledger's name ends with in the folder's name and in the key's.
 FOLDER_SUFFIX, KEY_SUFFIX = ".models", "-models-key"
 
@@ -212,22 +218,70 @@ class AskedRound:
         return replace(permit, timing=timing, keep=keep, stored=stored, granted=self.granted)
 
 
-def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> AskedRound:
-    """Return the round, judged before charge and noise check."""
-    kind, example = request.message_type, policy.example
+def plan_of(
+    policy: Policy, request: ReleaseRequest, context: Context, kind: str
+) -> tuple[GrantedRound, Charge, str]:
+    """Return the run's plan for a type of message, its charge, and its digest."""
+    example = policy.example
     account = charging.account_of(policy, context)
     plan = policy.plan(kind, request.proposed)
     examples = policy.examples_for(kind, PLANNED) or 0  # the policy has refused a plan without
     what = {"mechanism": "dpsgd", "example": example, "examples": examples, "message-type": kind}
     text = canonical({**what, **plan.terms(), "run": str(context.run_id)})
     policy.check(kind, (plan.event,), example=example)
-    part = rounds_part(example, hashlib.sha256(text.encode()).hexdigest()[:32])
-    charge = charging.charge_of(policy, replace(request, part=part), account, plan.rounds)
-    message = request.run_id, f"plan {charge.data_id.partition('#')[2]}", kind
+    digest = hashlib.sha256(text.encode()).hexdigest()[:32]
+    message = request.run_id, f"plan {rounds_part(example, digest)}", kind
     more = {"releases": 0, "example": example}
     whole = charging.charge_under(policy, account, message, (plan.event,), text, **more)
+    return GrantedRound(plan, examples, example), whole, digest
+
+
+def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> AskedRound:
+    """Return the round, judged before charge and noise check."""
+    granted, whole, digest = plan_of(policy, request, context, request.message_type)
+    part = rounds_part(granted.example, digest)
+    account = charging.account_of(policy, context)
+    rounds = granted.plan.rounds
+    charge = charging.charge_of(policy, replace(request, part=part), account, rounds)
     place = ModelPlace.beside(policy.ledger, request)
-    return AskedRound(policy, charge, whole, GrantedRound(plan, examples, example), place)
+    return AskedRound(policy, charge, whole, granted, place)
+
+
+def charge_for(
+    policy: Policy, request: ReleaseRequest, context: Context
+) -> tuple[Charge, Charge | None]:
+    """Return the charge of a request that is no round, and the plan that pays for it, if one does.
+
+    A plan pays for evaluations after its first round, if the owner set it with evaluations, the
+    server gave it no name, and this one costs each example no more than the plan's.
+    """
+    account = charging.account_of(policy, context)
+    own = charging.charge_of(policy, request, account)
+    if not _is_covered(policy, request):
+        return own, None
+    granted, whole, digest = plan_of(policy, request, context, TRAIN)
+    part = rounds_part(granted.example, f"{digest}{EVALUATIONS}")
+    number = granted.plan.evaluations
+    paid = charging.charge_of(policy, replace(request, part=part, events=()), account, number)
+    with charging.ledger_refuses(), charging.ledger_of(policy) as ledger:
+        # What was charged before the plan stays as it is.
+        before = ledger.has_charge(own.data_id, own.run_id, own.message_id)
+        known = ledger.has_charge(whole.data_id, whole.run_id, whole.message_id)
+    return (paid, whole) if known and not before else (own, None)
+
+
+def _is_covered(policy: Policy, request: ReleaseRequest) -> bool:
+    allowance = policy.messages.get(TRAIN, {}).get(PLANNED)
+    plan = None if allowance is None else allowance.plan
+    kept = request.memo or request.basis or request.extension or request.part
+    if plan is None or plan.evaluations is None or not request.per_example or kept:
+        return False
+    pure = all(
+        event.unit is Unit.EXAMPLE and not event.delta and not event.is_conditional
+        for event in request.events
+    )
+    epsilon = compose(request.events)[Unit.EXAMPLE].epsilon if pure else math.inf
+    return request.message_type.startswith("evaluate") and epsilon <= plan.evaluations.epsilon
 
 
 def charge_round(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:

@@ -35,6 +35,10 @@ class TrainingPlan:
         Of all rounds together, for one example replaced; in [0.01, 30] and [1e-10, 0.5].
     name : str
         Distinguishes two plans of the same numbers in one run; at most 100 printable characters.
+    evaluations : int
+        Evaluations that epsilon and delta cover too; in [0, 10^6].
+    evaluation_epsilon : float
+        Of each, per example, pure; in [1e-4, 30].
 
     Raises
     ------
@@ -50,6 +54,8 @@ class TrainingPlan:
     epsilon: Annotated[float, Bounded("[0.01, 30]")]
     delta: Annotated[float, Bounded("[1e-10, 0.5]")]
     name: str = ""
+    evaluations: Annotated[int, Bounded(f"[0, {MOST_ROUNDS}]")] = 0
+    evaluation_epsilon: Annotated[float, Bounded("[1e-4, 30]")] = 1.0
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -69,6 +75,9 @@ class TrainingPlan:
         found: dict[str, int | float | str] = {"rounds": self.rounds, "steps": self.steps}
         for name in ("rate", "noise", "clip", "epsilon", "delta"):
             found[name] = float(getattr(self, name))
+        if self.evaluations:
+            found["evaluations"] = self.evaluations
+            found["evaluation-epsilon"] = float(self.evaluation_epsilon)
         return found | ({"name": self.name} if self.name else {})
 
     def mean_size(self, examples: int) -> float:

@@ -183,6 +183,8 @@ class Policy(Section):
             )
         if own is not None and replace(plan, name="") != own:
             raise _refusal(f"the plan is {own.terms()}, and {plan.terms()} is proposed")
+        if own is None and plan.evaluations:
+            raise _refusal("evaluations belong to a plan that the policy sets")
         examples = self.examples_for(message_type, PLANNED)
         if examples is None:
             raise _refusal("private training needs examples in the policy: how many there are")
@@ -269,7 +271,11 @@ class Policy(Section):
 def _own_plan(allowance: Allowance) -> TrainingPlan | None:
     if allowance.plan is None:
         return None
-    return TrainingPlan(**dict(allowance.plan), epsilon=allowance.epsilon, delta=allowance.delta)
+    terms = dict(allowance.plan)
+    asked = terms.pop("evaluations")
+    if asked is not None:
+        terms |= {"evaluations": asked.number, "evaluation_epsilon": asked.epsilon}
+    return TrainingPlan(**terms, epsilon=allowance.epsilon, delta=allowance.delta)
 
 
 def _by_mechanism(events: Iterable[PrivacyEvent]) -> dict[str, list[PrivacyEvent]]:

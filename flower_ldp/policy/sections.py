@@ -134,6 +134,13 @@ class Cost(Section):
     delta: Delta = 0.0
 
 
+class Evaluations(Section):
+    """Evaluations that a plan pays for: how many, and the epsilon of each per example, pure."""
+
+    number: Annotated[int, interval(f"[1, {MOST_ROUNDS}]", int)]
+    epsilon: Annotated[float, interval("[1e-4, 30]")]
+
+
 class RoundsPlan(Section):
     """The owner's plan of private training, without any choice of the server.
 
@@ -147,6 +154,8 @@ class RoundsPlan(Section):
         Standard deviation of the noise over ``clip``.
     clip : float
         Length that an example's gradient is clipped to.
+    evaluations : Evaluations, optional
+        Epsilon and delta cover them too.
     """
 
     rounds: Annotated[int, interval(f"[1, {MOST_ROUNDS}]", int)]
@@ -154,6 +163,7 @@ class RoundsPlan(Section):
     rate: Annotated[float, interval("[1e-9, 1]")]
     noise: Annotated[float, interval("[0.05, 10000]")]
     clip: Annotated[float, interval("[1e-100, 1e100]")]
+    evaluations: Annotated[Evaluations | None, NotEmpty] = None
 
 
 class Allowance(Cost):

@@ -30,14 +30,16 @@ _FIELDS: dict[str, type[Any]] = {
     **dict.fromkeys(("ldp-rate", "ldp-noise", "ldp-clip", "ldp-epsilon", "ldp-delta"), float),
 }
 _NAME = f"{_PREFIX}plan"
+#: Both or none.
+_EVALUATIONS: dict[str, type[Any]] = {"ldp-evaluations": int, "ldp-evaluation-epsilon": float}
 #: FedProx's own field: the weight of its proximal term.
 PROXIMAL = "proximal-mu"
 
 
 def plan_fields(plan: TrainingPlan) -> dict[str, int | float | str]:
     """Return the fields that propose a plan, for ``train_config``."""
-    fields = {f"{_PREFIX}{name}": value for name, value in plan.terms().items() if name != "name"}
-    return {**fields, **({_NAME: plan.name} if plan.name else {})}
+    fields = {f"{_PREFIX}{name}": value for name, value in plan.terms().items()}
+    return {_NAME if name == f"{_PREFIX}name" else name: value for name, value in fields.items()}
 
 
 def read_plan(fields: Mapping[str, object]) -> TrainingPlan | None:
@@ -52,12 +54,15 @@ def read_plan(fields: Mapping[str, object]) -> TrainingPlan | None:
     found = {name for name in fields if name.startswith(_PREFIX)}
     if not found:
         return None
-    if odd := (found - {_NAME}) ^ _FIELDS.keys():
+    wanted = _FIELDS | (_EVALUATIONS if found & _EVALUATIONS.keys() else {})
+    if odd := (found - {_NAME}) ^ wanted.keys():
         raise WireError("fields", f"missing or unknown fields of a plan: {quoted(sorted(odd))}")
-    values = [typed(fields, name, kind) for name, kind in _FIELDS.items()]
-    values.append(typed(fields, _NAME, str) if _NAME in found else "")
+    terms: dict[str, Any] = {
+        name.removeprefix(_PREFIX).replace("-", "_"): typed(fields, name, kind)
+        for name, kind in wanted.items()
+    }
     with in_domain():
-        return TrainingPlan(*values)
+        return TrainingPlan(**terms, name=typed(fields, _NAME, str) if _NAME in found else "")
 
 
 def read_proximal(fields: Mapping[str, object]) -> float:

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from flower_ldp.accounting.dpsgd import LossLaw, LossSum, SampledGaussian, noise_multiplier
+from flower_ldp.accounting.dpsgd import SampledGaussian, noise_multiplier
+from flower_ldp.accounting.loss_sums import LossLaw, LossSum
 from tests.extras import extra
 
 mpmath = extra("mpmath")
@@ -194,19 +195,19 @@ def test_sums_of_signs_against_binomials(steps: int, share: float) -> None:
             true += weight * (1 - rest)
             weight *= high / (1 - high) * (steps - ones) / (ones + 1)
             rest *= fall
-    found = LossSum(law, steps, around=epsilon).delta(epsilon)
+    found = LossSum([(law, steps)], around=epsilon).delta(epsilon)
     true *= 1 - mpmath.mpf("1e-50")  # the sum's own rounding
     assert true <= found <= true * (1 + 1e-4) + 1e-299
     # and it remains a bound where it was not asked to be exact
-    assert LossSum(law, steps, around=0.0).delta(epsilon) >= true * (1 - 1e-12)
-    assert LossSum(law, steps, around=2 * epsilon).delta(epsilon) >= true * (1 - 1e-12)
+    assert LossSum([(law, steps)], around=0.0).delta(epsilon) >= true * (1 - 1e-12)
+    assert LossSum([(law, steps)], around=2 * epsilon).delta(epsilon) >= true * (1 - 1e-12)
 
 
 def test_the_window_is_narrower_than_the_sum_in_what_is_tested() -> None:
     """Otherwise nothing folds back, and the tests above say nothing about folding."""
     p = math.e / (1 + math.e)
     law = LossLaw(unit=1.0, first=-1, masses=np.array([1 - p, 0.0, p]), infinite=0.0)
-    assert len(LossSum(law, 5_000, around=250.0).losses) < 5_000
+    assert len(LossSum([(law, 5_000)], around=250.0).losses) < 5_000
 
 
 def test_no_pair_of_gradients_is_told_apart_better_than_opposite_ones() -> None:
@@ -276,7 +277,7 @@ def test_a_sum_is_a_bound_also_below_its_window() -> None:
     ones = np.arange(steps + 1)
     weights = stats.binom.pmf(ones, steps, p)
     for around in (0.0, 2_310.0, 4_000.0, 4_200.0, 4_400.0):
-        total = LossSum(law, steps, around=around)
+        total = LossSum([(law, steps)], around=around)
         for epsilon in np.arange(-4_000.0, 4_900.0, 150.0):
             over = np.maximum(2 * ones - steps - epsilon, 0)
             assert total.delta(epsilon) >= (weights @ -np.expm1(-over)) * (1 - 1e-9)
@@ -291,7 +292,7 @@ def test_many_steps_of_wide_losses_fit_into_memory() -> None:
     """Windows of 2^28 points and more would be asked for; Chernoff's bound stands in for them."""
     law = LossLaw(unit=1e-4, first=-10_000, masses=np.full(20_001, 1 / 20_001), infinite=0.0)
     steps, deviation = 10**8, 1e4 / math.sqrt(3)
-    total = LossSum(law, steps, around=3.0 * deviation)
+    total = LossSum([(law, steps)], around=3.0 * deviation)
     assert len(total.losses) <= 1 << 23
     true = stats.norm.sf(3.0 + 1e-3)  # of a loss of more than 6 beyond epsilon
     assert true * 0.99 <= total.delta(3.0 * deviation)

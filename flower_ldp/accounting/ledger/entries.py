@@ -67,13 +67,17 @@ def record(
     return head
 
 
-def has_report(db: sqlite3.Connection, data_id: str, beginning: bytes) -> bool:
-    """Return whether an entry of the data has a report with this prefix."""
+def has_report(
+    db: sqlite3.Connection, data_id: str, beginning: bytes, *, parts: bool = False
+) -> bool:
+    """Return whether an entry of the data, or of its parts too, has a report with this prefix."""
     query = (
         "SELECT 1 FROM entry JOIN report ON report.entry = entry.id"
-        " WHERE data_id = ? AND substr(report, 1, ?) = ? LIMIT 1"
+        " WHERE (data_id = ? OR (data_id > ? AND data_id < ?)) AND substr(report, 1, ?) = ? LIMIT 1"
     )
-    return db.execute(query, (data_id, len(beginning), beginning)).fetchone() is not None
+    # "$" comes after "#": all names that begin with the account's and "#" lie between.
+    ends = (f"{data_id}#", f"{data_id}$") if parts else ("", "")
+    return db.execute(query, (data_id, *ends, len(beginning), beginning)).fetchone() is not None
 
 
 def number_of(db: sqlite3.Connection, data_id: str, run_id: int, message_id: str) -> int | None:

@@ -282,10 +282,13 @@ class Ledger:
             at = self._clock_at(head).of_a_charge()
             return len(list(fitting(db, head, charge, basis, limits, numbers, at))) > 1
 
-    def has_report(self, data_id: str, beginning: bytes) -> bool:
-        """Return whether a report with this prefix was sealed for a part, by its whole name."""
+    def has_report(self, data_id: str, beginning: bytes, *, parts: bool = False) -> bool:
+        """Return whether a report with this prefix was sealed for a part, by its whole name.
+
+        With ``parts``, for an account or any of its parts.
+        """
         with self._transaction(READ) as (db, _):
-            return entries.has_report(db, data_id, beginning)
+            return entries.has_report(db, data_id, beginning, parts=parts)
 
     def end_plan(self, charge: Charge) -> None:
         """Use up a plan's remaining rounds; ``charge`` is a round with a message of its own."""
