@@ -124,7 +124,7 @@ EVALUATIONS = {
         "codebook.md",
     ),
     "bounded_mean": Row(
-        PART, PART, ("bounded-mean", "account"), NO_CHOICE, "laplace_eval.yaml", "evaluation.md"
+        PART, PART, ("bounded-mean", "account", "life"), NO_CHOICE, "laplace_eval.yaml", "evaluation.md"
     ),
 }
 COUNTS = {
