@@ -26,6 +26,7 @@ from flower_ldp.mechanisms import (
     ExampleCounts,
     ExampleMean,
     Gaussian,
+    GaussianMeans,
     KaryResponse,
     Laplace,
     MagRR,
@@ -80,7 +81,7 @@ class Settings:
     dim_out : int
         SignDS: reported dimensions; 0 to choose.
     delta : float
-        Gaussian: claim per release. The others claim none.
+        Gaussian and GaussianMeans: claim per release. The others claim none.
     """
 
     epsilon: float = 1.0
@@ -115,13 +116,15 @@ def of_values(
             return Contrast(check, pair, _noise_ratio(mechanism, pair), "log-ratio / epsilon")
         return Contrast.exact(check, pair, lambda one, value: mechanism.log_prob(one, value, *more))
 
+    claimed = claim(mechanism.events())
     return Case(
         titled(name, mechanism),
-        claim(mechanism.events()).epsilon,
+        claimed.epsilon,
         lambda value, rng: mechanism.randomize(value, rng, *more),
         tuple(map(contrast, checks, pairs)),
         pairs,
         draws,
+        delta=claimed.delta,
         draw_many=_many(mechanism, *more),
         differing=_differing(mechanism),
     )
@@ -373,6 +376,13 @@ _VALUES = {
 }
 
 
+def _gaussian_means(settings: Settings) -> Case:
+    mechanism = GaussianMeans(settings.epsilon, settings.delta, 1, [(0.0, 1.0)] * 3)
+    pairs = [([[one]] * 3, [[1]] * 3) for one in (0, None)]
+    checks = "one example at opposite corners", "one example without a number"
+    return of_values("gaussian-means", mechanism, pairs, 20_000, checks)
+
+
 def _of_epsilon(mechanism: Callable[..., UpdateMechanism], settings: Settings) -> Case:
     return of_updates(mechanism(settings.epsilon), _FEW_ENTRIES)
 
@@ -385,6 +395,7 @@ BUILDERS: Mapping[str, Callable[[Settings], Case]] = MappingProxyType(
         **{kind.name.replace("_", "-"): partial(_of_epsilon, kind) for kind in UPDATE_MECHANISMS},
         "account": _account,
         "gaussian": lambda s: of_updates(Gaussian(s.epsilon, s.delta), _FEW_ENTRIES),
+        "gaussian-means": _gaussian_means,
         "signds": lambda s: of_updates(SignDSRound(_selection(s)), s.dimension),
         "signds-magrr": _signds_magrr,
         "signds-long": lambda s: signds_long(_selection(s)),

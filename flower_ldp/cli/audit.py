@@ -45,7 +45,8 @@ def audit(
       binary-response, kary-response, subset-selection, rr-with-prior,
       codebook-response,
       unary-encoding, unary-one-hot, codebook-embedding,
-      laplace, bounded-mean, example-mean, example-counts, gaussian, magrr, signds,
+      laplace, bounded-mean, example-mean, example-counts, gaussian-means, gaussian,
+      magrr, signds,
       signds-magrr (a round of both), signds-long (crafted long updates),
       codeword, codeword-blocks (a code of about ten blocks),
       account (what releases about client and example tell together),
@@ -76,7 +77,7 @@ def audit(
     dim_out
         signds: reported dimensions; 0 to choose.
     delta
-        gaussian, life: claimed delta, in [1e-18, 0.5].
+        gaussian, gaussian-means, life: claimed delta, in [1e-18, 0.5].
     confidence
         With which all printed bounds hold together.
     """  # noqa: D301  # the help's layout wants the character itself

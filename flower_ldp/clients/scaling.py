@@ -1,9 +1,9 @@
 """Private scaling: means and quantiles of columns, released once under a name and kept.
 
-**Guarantee**: epsilon per example and delta 0, except for a failure of the whole (``len(rows)``,
-``groups``, memory), which no epsilon covers: it is sealed, and the run's other scaling and
-evaluations are refused. A row that fails affects its own example alone. A killed process uses up
-the name.
+**Guarantee**: epsilon per example and delta 0, or for means the delta that the policy allows them.
+It does not cover a failure of the whole (``len(rows)``, ``groups``, memory): it is sealed, and the
+run's other scaling and evaluations are refused. A row that fails affects its own example alone. A
+killed process uses up the name.
 
 The owner's policy allows it by the names ``example_mean`` and ``example_counts``, at unit example
 (docs/dpsgd_release.md).
@@ -26,6 +26,7 @@ from flower_ldp.clients.session import Data, by_group
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms.embeddings import double_at_most
 from flower_ldp.mechanisms.example_sums import ExampleCounts, ExampleMean
+from flower_ldp.mechanisms.gaussian_means import GaussianMeans
 from flower_ldp.mechanisms.laplace import check_epsilon
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.parameter_bounds import check_in
@@ -46,6 +47,10 @@ def private_means(
 ) -> NDArray[np.float64]:
     """Return the noisy mean of each column, float64, or the stored result.
 
+    Each column gets Laplace noise of its part of epsilon. Where the policy allows ``example_mean``
+    a delta, all columns get normal noise at once, if that has the smaller deviation. The public
+    numbers decide: columns, epsilon, delta and examples.
+
     Parameters
     ----------
     context : Context
@@ -55,7 +60,7 @@ def private_means(
     lower, upper : sequence of float, shape (columns,)
         **Public** bounds; values are clipped to them.
     epsilon : float
-        Per example, for all columns together.
+        Per example, for all columns together. Normal noise costs the policy's delta too.
     name : str
         Another name costs again.
     groups : iterable of hashable, optional
@@ -78,15 +83,21 @@ def private_means(
     part, examples = _part(epsilon, len(low)), _examples(policy, "example_mean", groups)
     ends = zip(low.tolist(), high.tolist(), strict=True)
     laws = [ExampleMean(part, examples, *pair) for pair in ends]
+    joint = _joint(policy, laws, float(epsilon))
 
     def draw(rng: RandomSource) -> NDArray[np.int64]:
-        each = zip(laws, _columns(rows, groups, len(laws)), strict=True)
-        found = [law.randomize(map(_mean, column), rng) for law, column in each]
-        return np.array(found, dtype=np.int64)
+        columns = (map(_mean, column) for column in _columns(rows, groups, len(laws)))
+        if joint is not None:
+            return joint.randomize(columns, rng)
+        each = zip(laws, columns, strict=True)
+        return np.array([law.randomize(column, rng) for law, column in each], dtype=np.int64)
 
-    event = PrivacyEvent("example_mean", float(epsilon), unit=Unit.EXAMPLE)
+    delta = 0.0 if joint is None else joint.delta
+    event = PrivacyEvent("example_mean", float(epsilon), delta, Unit.EXAMPLE)
     terms = {"examples": examples, "lower": low.tolist(), "upper": high.tolist()}
     report = once(context, policy, event, name, terms, draw)
+    if joint is not None:
+        return joint.estimate(report)
     return np.array([law.estimate(one[None])[0] for law, one in zip(laws, report, strict=True)])
 
 
@@ -148,6 +159,8 @@ def once(
     charging.check_name(name)
     kind, example, run = charging.NAMED_TYPE, policy.example, context.run_id
     price = {"mechanism": event.mechanism, "epsilon": event.epsilon, "example": example}
+    if event.delta:  # stored numbers are read by the law that drew them
+        price["delta"] = event.delta
     text = canonical({**terms, **price})
     account, under = charging.account_of(policy, context), (NO_RUN, f"scaling:{name}", kind)
     more = {"during": run, "example": example}
@@ -180,6 +193,17 @@ def _examples(policy: Policy, mechanism: str, groups: Iterable[Hashable] | None)
     if (groups is None) == (policy.example == "patient"):
         raise ValueError(f"an example is a {policy.example}: groups= is given for patients alone")
     return examples
+
+
+def _joint(policy: Policy, laws: Sequence[ExampleMean], epsilon: float) -> GaussianMeans | None:
+    """Return one normal release of all columns, if the policy has a delta and it is closer."""
+    allowance = policy.messages.get(charging.NAMED_TYPE, {}).get("example_mean")
+    ends, laplace, examples = [(law.lower, law.upper) for law in laws], laws[0], laws[0].examples
+    try:
+        found = GaussianMeans(epsilon, allowance.delta if allowance else 0.0, examples, ends)
+    except ValueError:  # a delta of 0, or a parameter beyond what normal noise is made for
+        return None
+    return found if found.deviation < laplace.noise.standard_deviation / laplace.steps else None
 
 
 def _columns(

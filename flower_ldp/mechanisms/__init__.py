@@ -21,6 +21,7 @@ from flower_ldp.mechanisms.embeddings import (
 )
 from flower_ldp.mechanisms.example_sums import BoundedMean, ExampleCounts, ExampleMean
 from flower_ldp.mechanisms.gaussian import Gaussian
+from flower_ldp.mechanisms.gaussian_means import GaussianMeans
 from flower_ldp.mechanisms.hadamard import Subspace
 from flower_ldp.mechanisms.labels import LABEL_METHODS, RRWithPrior, SubsetSelection
 from flower_ldp.mechanisms.laplace import (
@@ -49,6 +50,7 @@ __all__ = [
     "ExampleCounts",
     "ExampleMean",
     "Gaussian",
+    "GaussianMeans",
     "KaryResponse",
     "Laplace",
     "LaplacePlan",

@@ -52,9 +52,7 @@ class _OnGrid(IntegerNoise):
     upper: float
 
     def _check(self) -> None:
-        if not 0 < self.upper - self.lower < math.inf:
-            given = f"[{self.lower}, {self.upper}]"
-            raise ValueError(f"lower must be below upper, and both be finite, got {given}")
+        check_bounds(self.lower, self.upper)
 
     @property
     def _step(self) -> float:
@@ -66,16 +64,27 @@ class _OnGrid(IntegerNoise):
         return self.noise.standard_deviation * self._step
 
     def _rounded(self, value: object) -> int | None:
-        number = _number(value)
-        if number is None:
-            return None
-        clipped = min(max(number, self.lower), self.upper)
-        share = (clipped - self.lower) / (self.upper - self.lower)
-        return min(max(round(share * self.sensitivity), 0), self.sensitivity)
+        return on_grid(value, self.lower, self.upper, self.sensitivity)
 
     def estimate(self, reports: Ints) -> Floats:
         """Return an unbiased estimate for each report, float64, shape (r,)."""
         return self.lower + np.asarray(reports, dtype=np.float64) * self._step
+
+
+def check_bounds(lower: float, upper: float) -> None:
+    """Raise ValueError unless values can be clipped to the bounds."""
+    if not 0 < upper - lower < math.inf:
+        given = f"[{lower}, {upper}]"
+        raise ValueError(f"lower must be below upper, and both be finite, got {given}")
+
+
+def on_grid(value: object, lower: float, upper: float, steps: int) -> int | None:
+    """Return a clipped number in steps from ``lower``, 0 to ``steps``; None for no number."""
+    number = _number(value)
+    if number is None:
+        return None
+    share = (min(max(number, lower), upper) - lower) / (upper - lower)
+    return min(max(round(share * steps), 0), steps)
 
 
 def _number(value: object) -> float | None:

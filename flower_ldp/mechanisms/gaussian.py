@@ -212,7 +212,7 @@ class Gaussian(base.UpdateMechanism):
         total = 0.0
         for y, centre in zip(report.tolist(), x.tolist(), strict=True):
             low = math.ldexp((y << _DROPPED_BITS) - _HALF - centre, -DEVIATION_BITS)
-            total += _log_normal_interval(low, low + 0.25)
+            total += log_normal_interval(low, low + 0.25)
         return total
 
     def audit_pairs(self, dimension: int) -> tuple[base.Contrast, ...]:
@@ -246,7 +246,8 @@ def squared_length(vector: Ints) -> int:
     return total
 
 
-def _log_normal_interval(low: float, high: float) -> float:
+def log_normal_interval(low: float, high: float) -> float:
+    """Return the logarithm of a standard normal number's chance to be in an interval."""
     if low + high < 0:
         low, high = -high, -low
     mass = (math.erfc(low * math.sqrt(0.5)) - math.erfc(high * math.sqrt(0.5))) / 2

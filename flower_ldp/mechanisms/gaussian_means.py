@@ -1,0 +1,140 @@
+r"""Normal noise on the sums of many columns over examples, in one release.
+
+Each of n examples has a value in public bounds in each of k columns. It is rounded to an integer
+from 0 to s. The report of the sum :math:`S_j` of column j is
+
+.. math:: y_j = \left\lfloor \frac{S_j + \lfloor 2^{33} Z_j \rfloor}{2^{29}}
+          + \tfrac12 \right\rfloor
+
+with independent standard normal :math:`Z_j`. Here s is the largest integer with
+:math:`s \sqrt k \le 2R`, for the radius R of :mod:`flower_ldp.mechanisms.gaussian` at this epsilon
+and delta.
+
+**Relation**: data sets of n examples that differ in the content of one; n is public.
+
+**Unit**: example.
+
+**Guarantee**: (epsilon, delta)-DP for an example.
+
+**Proof**: replacing an example moves each sum by at most s, so all of them by at most
+:math:`s \sqrt k \le 2R` in L2; no other example's integers move. Sums are whole, so y is a function
+of :math:`S + 2^{33} Z`: post-processing of the Gaussian mechanism with a shift of at most
+:math:`2R / 2^{33}` deviations, which meets delta (Balle and Wang 2018, Theorem 8).
+
+**Exactness**: s is found in integers, and sums and rounding are exact. The sampler's distance from
+the law was taken off delta before R was chosen, for more entries than k.
+
+**Invalid input**: a value that is no number counts as ``lower``, for its example alone.
+
+**Estimate**: lower + :math:`2^{29} y / (n s)` (upper - lower) is unbiased for the mean of rounded
+values, and may lie outside the bounds. Of a column's range, its sum has the deviation
+:math:`\sqrt k / \mu` for the curve's largest shift :math:`\mu`. Laplace noise has
+:math:`\sqrt 2\, k / \epsilon`, and delta 0: it is better for
+:math:`k < (\epsilon / (\sqrt 2\, \mu))^2`.
+
+**Source**: Balle and Wang, "Improving the Gaussian Mechanism for Differential Privacy", 2018.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated
+
+import numpy as np
+
+from flower_ldp.mechanisms.base import Mechanism
+from flower_ldp.mechanisms.example_sums import check_bounds, on_grid
+from flower_ldp.mechanisms.gaussian import Gaussian, log_normal_interval
+from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, normal
+from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
+from flower_ldp.parameter_bounds import Bounded, check_in
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
+
+#: The most columns: with as many, a column's range has a thousand steps at least.
+MOST_COLUMNS = 1 << 20
+# Reports are on a grid of a sixteenth of the standard deviation.
+_DROPPED_BITS = DEVIATION_BITS - 4
+_HALF = 1 << (_DROPPED_BITS - 1)
+
+
+@dataclass(frozen=True)
+class GaussianMeans(Mechanism[Iterable[Iterable[object]], Ints]):
+    """Normal noise on the sums of some bounded numbers of each example.
+
+    Parameters
+    ----------
+    epsilon : float
+        Per release and per example, for all columns together; in [0.001, 100].
+    delta : float
+        Per release and per example; in [1e-18, 0.5] and below one over ``examples``.
+    examples : int
+        n, public; in [1, 10^12].
+    bounds : sequence of (float, float)
+        For each column, lower and upper, that values are clipped to: public and finite. At most
+        2^20 columns.
+
+    Examples
+    --------
+    >>> mechanism = GaussianMeans(1.0, 1e-5, examples=3, bounds=[(0.0, 1.0), (0.0, 100.0)])
+    >>> columns = [[1.0, 0.0, None], [70.0, 20.0, 45.0]]
+    >>> mechanism.estimate(mechanism.randomize(columns, RandomSource.from_os())).shape
+    (2,)
+    """
+
+    name = "example_mean"
+    unit = Unit.EXAMPLE
+
+    epsilon: Annotated[float, Bounded("[0.001, 100]")]
+    delta: Annotated[float, Bounded("[1e-18, 0.5]")]
+    examples: Annotated[int, Bounded("[1, 10^12]")]
+    bounds: Sequence[tuple[float, float]] = ((0.0, 1.0),)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if as_fraction(self.delta) * self.examples >= 1:  # one of them could be told in full
+            raise ValueError(f"delta must be below one over examples, got {self.delta}")
+        check_in(f"[1, {MOST_COLUMNS}]", "columns", len(self.bounds), int)
+        for lower, upper in self.bounds:
+            check_bounds(lower, upper)
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of one release: epsilon and delta per example."""
+        return (PrivacyEvent(self.name, self.epsilon, self.delta, self.unit),)
+
+    @cached_property
+    def steps(self) -> int:
+        """Steps of a column's range, s."""
+        distance = 2 * Gaussian(self.epsilon, self.delta).radius
+        return math.isqrt(distance**2 // len(self.bounds))
+
+    @property
+    def deviation(self) -> float:
+        """Deviation of a column's noisy sum over the column's range, roundings included."""
+        return math.ldexp(math.sqrt(256.0 + 1.0 / 12.0), _DROPPED_BITS) / self.steps
+
+    def total(self, columns: Iterable[Iterable[object]]) -> list[int]:
+        """Return the sums before noise; **private**."""
+        each = zip(columns, self.bounds, strict=True)
+        return [sum([on_grid(one, *ends, self.steps) or 0 for one in of]) for of, ends in each]
+
+    def randomize(self, columns: Iterable[Iterable[object]], rng: RandomSource) -> Ints:
+        """Return a report of the columns' values, one of each example; int64, shape (k,)."""
+        noise = normal(len(self.bounds), rng).tolist()
+        # In Python's integers: a sum of many examples may be longer than 64 bits.
+        noisy = [sum(each) + _HALF for each in zip(self.total(columns), noise, strict=True)]
+        return np.array([one >> _DROPPED_BITS for one in noisy], dtype=np.int64)
+
+    def log_prob(self, report: Ints, columns: Iterable[Iterable[object]]) -> float:
+        """Return log P(report | columns), of the law that the sampler approximates."""
+        found = 0.0
+        for y, centre in zip(report.tolist(), self.total(columns), strict=True):
+            low = math.ldexp((y << _DROPPED_BITS) - _HALF - centre, -DEVIATION_BITS)
+            found += log_normal_interval(low, low + 0.0625)
+        return found
+
+    def estimate(self, report: Ints) -> Floats:
+        """Return an unbiased estimate of the mean of each column, float64, shape (k,)."""
+        lower, upper = np.asarray(self.bounds, dtype=np.float64).T
+        share = math.ldexp(1.0, _DROPPED_BITS) / (self.steps * self.examples)
+        return np.asarray(lower + np.asarray(report, dtype=np.float64) * share * (upper - lower))
