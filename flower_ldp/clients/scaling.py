@@ -196,7 +196,7 @@ def _examples(policy: Policy, mechanism: str, groups: Iterable[Hashable] | None)
 
 
 def _joint(policy: Policy, laws: Sequence[ExampleMean], epsilon: float) -> GaussianMeans | None:
-    """Return one normal release of all columns, if the policy has a delta and it is closer."""
+    """Return one normal release of all columns if the policy has a delta and its noise is less."""
     allowance = policy.messages.get(charging.NAMED_TYPE, {}).get("example_mean")
     ends, laplace, examples = [(law.lower, law.upper) for law in laws], laws[0], laws[0].examples
     try:

@@ -25,7 +25,7 @@ from flower_ldp.audit import (
 )
 from flower_ldp.audit.auditing import of_updates
 from flower_ldp.audit.bounds import power
-from flower_ldp.mechanisms import ExampleCounts, RandomSource, SignDS
+from flower_ldp.mechanisms import ExampleCounts, GaussianMeans, RandomSource, SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from tests.broken import (
     argmax_of_noisy_label,
@@ -71,6 +71,7 @@ def sources_seeded_from(seed: int) -> Callable[[], RandomSource]:
         ("example-mean", 1.0, 1_500, 0.3),
         ("example-counts", 1.0, 1_500, 0.1),
         ("gaussian", 2.0, 3_000, 0.4),
+        ("gaussian-means", 2.0, 3_000, 0.4),
         ("unary-encoding", 1.0, 60_000, 0.7),
         ("unary-one-hot", 1.0, 60_000, 0.85),
         ("codebook-embedding", 1.0, 60_000, 0.8),
@@ -130,6 +131,15 @@ def test_counts_with_noise_for_one_interval_alone_are_refuted() -> None:
     case = BUILDERS["example-counts"](Settings(1.0))
     short = ExampleCounts(2.0, (0.0, 1.0, 10.0, 100.0)).randomize
     assert first_of(case, short, 3, 2_000).refuted
+
+
+def test_means_with_noise_for_one_column_alone_are_refuted() -> None:
+    """An example moves all columns: in L2 by the root of their number."""
+    case = BUILDERS["gaussian-means"](Settings(1.0))
+    one = GaussianMeans(1.0, 0.01, 1)
+    short = GaussianMeans(1.0, 0.01, 1, [(0.0, 1.0)] * 3)
+    object.__setattr__(short, "steps", one.steps)
+    assert first_of(case, short.randomize, 3, 4_000).refuted
 
 
 @pytest.mark.parametrize("name", ["signds", "signds-magrr"])

@@ -131,7 +131,7 @@ COUNTS = {
     "example_mean": Row(
         Why("the app's release states its price, which no server proposes"),
         IN_APP,
-        ("example-mean",),
+        ("example-mean", "gaussian-means"),
         NO_CHOICE,
         Why("an argument of the app's release: no section asks for it"),
         "dpsgd_release.md",

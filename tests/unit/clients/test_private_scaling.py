@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +14,19 @@ import pytest
 from flwr.app import Context
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import private_means, private_quantiles
+from flower_ldp.clients import private_means, private_quantiles, scaling
 from flower_ldp.clients.scaling import _part
 from flower_ldp.errors import RefusalError
-from flower_ldp.mechanisms import ExampleCounts, ExampleMean
+from flower_ldp.mechanisms import (
+    ExampleCounts,
+    ExampleMean,
+    GaussianMeans,
+    RandomSource,
+    gaussian_means,
+)
+from flower_ldp.mechanisms.gaussian import gaussian_delta, largest_shift
 from flower_ldp.privacy import as_fraction
+from tests.extras import extra
 from tests.fixtures import context, make_site
 
 POLICY = """
@@ -42,6 +51,7 @@ BOUNDS: dict[str, Any] = {"lower": [0.0, 0.0], "upper": [4.0, 100.0], "epsilon":
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExampleMean, "noised", lambda self, total, rng: total)
     monkeypatch.setattr(ExampleCounts, "randomize", lambda self, rows, rng: self.total(rows))
+    monkeypatch.setattr(gaussian_means, "normal", lambda size, rng: np.zeros(size, np.int64))
 
 
 def owner(folder: Path, example: str = "row") -> Context:
@@ -221,3 +231,148 @@ def test_the_noise_is_as_wide_as_the_mechanism_says(tmp_path: Path) -> None:
     wanted = ExampleMean(1.0 / 40, 4, -1.0, 1.0).standard_deviation
     # The mean magnitude of 40 Laplace draws is within 5 of its deviations.
     assert np.abs(found).mean() == pytest.approx(wanted / 2**0.5, rel=5 / 40**0.5)
+
+
+def with_delta(
+    folder: Path,
+    delta: float = 1e-5,
+    examples: int = 4,
+    example: str = "row",
+    budget: str = "1.0e-3",
+) -> Context:
+    """Return the site of an owner who allows means a delta, and in all a larger one."""
+    text = POLICY.format(example=example).replace("examples: 4", f"examples: {examples}")
+    text = text.replace("life: {epsilon: 2.0}", f"life: {{epsilon: 900.0, delta: {budget}}}")
+    folder.mkdir(exist_ok=True)
+    return make_site(folder, text.replace("1.0, unit", f"200.0, delta: {delta:.1e}, unit", 1))
+
+
+def of_columns(columns: int, epsilon: float = 0.2) -> dict[str, Any]:
+    return {"lower": [0.0] * columns, "upper": [1.0] * columns, "epsilon": epsilon}
+
+
+def zeros(columns: int) -> list[list[float]]:
+    return [[0.0] * columns] * 4
+
+
+def test_thirty_columns_have_a_deviation_of_89_where_laplace_has_212(tmp_path: Path) -> None:
+    """At epsilon 0.2 and delta 1e-5, of a sum and in units of a column's range."""
+    page = (Path(__file__).parents[3] / "docs/dpsgd_release.md").read_text(encoding="utf-8")
+    shift = largest_shift(0.2, 1e-5)
+    assert gaussian_delta(0.2, shift) <= 1e-5
+    normal = {k: GaussianMeans(0.2, 1e-5, 4, [(0.0, 1.0)] * k).deviation for k in (1, 5, 6, 30)}
+    laplace = {k: ExampleMean(0.2 / k, 1).standard_deviation for k in normal}
+    for k in normal:
+        assert normal[k] == pytest.approx(math.sqrt(k) / shift, rel=2e-4)
+        assert laplace[k] == pytest.approx(math.sqrt(2) * k / 0.2, rel=1e-6)
+        assert (normal[k] < laplace[k]) == (k > (0.2 / (math.sqrt(2) * shift)) ** 2) == (k > 5)
+        if k != 6:
+            pair = f"{laplace[k]:.3g} | {normal[k]:.3g}"
+            assert re.search(rf"\n\| {k} \| {re.escape(pair)} \|", page)
+    assert (round(normal[30]), round(laplace[30])) == (89, 212)
+
+
+@pytest.mark.parametrize(
+    ("columns", "epsilon", "delta", "chosen"),
+    [
+        (1, 0.2, 1e-5, ""),
+        (5, 0.2, 1e-5, ""),
+        (6, 0.2, 1e-5, ", delta 0.00001"),
+        (30, 0.2, 1e-5, ", delta 0.00001"),
+        (30, 0.2, 1e-18, ""),
+        (40, 0.2, 1e-18, ", delta 0.000000000000000001"),
+        (300, 0.2, 1e-19, ""),  # below what the curve is computed for
+        (30, 0.2, 0.25, ""),  # one over the number of examples: one could be told in full
+        (30, 0.2, 0.0, ""),
+        (1, 0.2, 0.2, ", delta 0.2"),
+        (6, 8.0, 1e-5, ""),
+    ],
+)
+def test_the_noise_with_the_smaller_deviation_is_drawn_and_charged(
+    tmp_path: Path, columns: int, epsilon: float, delta: float, chosen: str
+) -> None:
+    site = with_delta(tmp_path, delta, budget="0.5")
+    found = private_means(site, zeros(columns), **of_columns(columns, epsilon))
+    assert costs(tmp_path) == [f"epsilon {epsilon:g}{chosen}"]
+    again = private_means(replace(site, run_id=99), [], **of_columns(columns, epsilon))
+    assert again.tolist() == found.tolist()
+    assert costs(tmp_path) == [f"epsilon {epsilon:g}{chosen}"]
+
+
+@pytest.mark.filterwarnings("ignore::flower_ldp.mechanisms.NoProtectionWarning")
+def test_an_epsilon_that_the_curve_does_not_reach_is_laplace_noise(tmp_path: Path) -> None:
+    private_means(with_delta(tmp_path, budget="0.1"), zeros(30), **of_columns(30, 101.0))
+    assert costs(tmp_path) == ["epsilon 101"]
+
+
+def test_another_delta_is_another_release_and_needs_a_budget(tmp_path: Path) -> None:
+    site, policy = with_delta(tmp_path, 0.0, budget="1.0e-5"), tmp_path / "policy.yaml"
+    given = of_columns(30)
+    first = private_means(site, zeros(30), **given)
+    policy.write_text(policy.read_text().replace("delta: 0.0e+00", "delta: 1.0e-5"))
+    refused("repeat", private_means, site, zeros(30), **given)
+    second = private_means(site, zeros(30), **given, name="second")
+    refused("budget", private_means, site, zeros(30), **given, name="third")
+    assert costs(tmp_path) == ["epsilon 0.2", "epsilon 0.2, delta 0.00001"]
+    policy.write_text(policy.read_text().replace("delta: 1.0e-5, unit", "unit"))
+    refused("repeat", private_means, site, zeros(30), **given, name="second")
+    assert private_means(site, [], **given).tolist() == first.tolist() != second.tolist()
+
+
+def test_without_a_delta_each_column_has_the_laplace_noise_it_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scaling.RandomSource, "from_os", lambda: RandomSource.seeded(3))
+    rng = RandomSource.seeded(3)
+    columns = np.random.default_rng(4).uniform(-1, 2, (30, 4)).tolist()
+    laws = [ExampleMean(_part(0.2, 30), 4, 0.0, 1.0) for _ in columns]
+    wanted = [
+        law.lower + law.randomize(one, rng) * law._step
+        for law, one in zip(laws, columns, strict=True)
+    ]
+    rows = np.transpose(columns).tolist()
+    found = private_means(owner(tmp_path), rows, **of_columns(30))
+    assert found.tolist() == wanted
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize(
+    ("example", "groups", "share"),
+    [("row", None, (0.25 + 0.5 + 1.0) / 4), ("patient", "aabc", (0.25 + 1.0) / 4)],
+)
+def test_rows_and_patients_count_as_they_do_in_laplace_noise(
+    tmp_path: Path, example: str, groups: str | None, share: float
+) -> None:
+    """Of a patient's rows the mean; what is no number, row or column is its own example's alone."""
+    rows: list[Any] = [[one] * 30 for one in (0.25, 0.5, math.inf, math.nan)]
+    if groups:
+        rows[1] = [0.25] * 29  # left out of its patient's mean
+    else:
+        rows[3] = "no row"
+    rows[0][29] = math.nan
+    rest = {"row": 1.5 / 4, "patient": 1.0 / 4}[example]
+    wanted = np.array([share] * 29 + [rest])
+    for delta in (0.0, 1e-3):
+        folder = tmp_path / str(delta)
+        site = with_delta(folder, delta, example=example)
+        found = private_means(site, rows, **of_columns(30), groups=groups)
+        # Without noise only the report's rounding is left: half a sixteenth of the deviation.
+        room = 2**-5 * GaussianMeans(0.2, 1e-3, 4, [(0.0, 1.0)] * 30).deviation / 4
+        assert found == pytest.approx(wanted, abs=room if delta else 0.01)
+        assert costs(folder) == ["epsilon 0.2" + (", delta 0.001" if delta else "")]
+
+
+def test_errors_of_many_columns_are_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the size of a site, against plain means of all of the patients' rows."""
+    stats = extra("scipy.stats")
+    monkeypatch.setattr(scaling.RandomSource, "from_os", lambda: RandomSource.seeded(8))
+    n, k, rng = 1_200, 100, np.random.default_rng(2)
+    rows, low, high = rng.uniform(-4, 9, (2 * n, k)), np.full(k, -3.0), rng.uniform(5, 8, k)
+    site = with_delta(tmp_path, examples=n, example="patient")
+    bounds = {"lower": low.tolist(), "upper": high.tolist(), "epsilon": 1.0}
+    found = private_means(site, rows, **bounds, groups=[i // 2 for i in range(2 * n)])
+    plain = np.clip(rows.reshape(n, 2, k).mean(axis=1), low, high).mean(axis=0)
+    deviation = math.sqrt(k) / largest_shift(1.0, 1e-5) * (high - low) / n
+    assert stats.kstest((found - plain) / deviation, "norm").pvalue > 1e-6

@@ -28,6 +28,7 @@ from flower_ldp.mechanisms import (
     ExampleCounts,
     ExampleMean,
     Gaussian,
+    GaussianMeans,
     KaryResponse,
     Laplace,
     MagRR,
@@ -298,12 +299,14 @@ def test_every_value_is_answered(row: Row) -> None:
         (SignDS(0.5), "signds", Unit.CLIENT),
         (Codeword(0.5), "codeword", Unit.CLIENT),
         (Gaussian(0.5, 0.01), "gaussian", Unit.CLIENT),
+        (GaussianMeans(0.5, 0.01, 91), "example_mean", Unit.EXAMPLE),
     ],
 )
 def test_the_cost_is_one_event_and_parameters_cannot_change(
     mechanism: Any, name: str, unit: Unit
 ) -> None:
-    delta, rho = (0.01, mechanism.events()[0].rho) if name == "gaussian" else (0.0, None)
+    delta, rho = getattr(mechanism, "delta", 0.0), mechanism.events()[0].rho
+    assert (delta > 0) == (rho is not None) == isinstance(mechanism, Gaussian | GaussianMeans)
     assert mechanism.events() == (PrivacyEvent(name, 0.5, delta, unit, rho=rho),)
     with pytest.raises(FrozenInstanceError):
         mechanism.epsilon = 1.0
