@@ -92,8 +92,9 @@ def private_means(
         each = zip(laws, columns, strict=True)
         return np.array([law.randomize(column, rng) for law, column in each], dtype=np.int64)
 
-    delta = 0.0 if joint is None else joint.delta
-    event = PrivacyEvent("example_mean", float(epsilon), delta, Unit.EXAMPLE)
+    event = PrivacyEvent("example_mean", float(epsilon), unit=Unit.EXAMPLE)
+    if joint is not None:
+        (event,) = joint.events()
     terms = {"examples": examples, "lower": low.tolist(), "upper": high.tolist()}
     report = once(context, policy, event, name, terms, draw)
     if joint is not None:

@@ -14,7 +14,8 @@ and delta.
 
 **Unit**: example.
 
-**Guarantee**: (epsilon, delta)-DP for an example.
+**Guarantee**: (epsilon, delta)-DP for an example, and for the shift :math:`s \sqrt k / 2^{33}` zCDP
+of half its square.
 
 **Proof**: replacing an example moves each sum by at most s, so all of them by at most
 :math:`s \sqrt k \le 2R` in L2; no other example's integers move. Sums are whole, so y is a function
@@ -38,6 +39,7 @@ values, and may lie outside the bounds. Of a column's range, its sum has the dev
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Annotated
 
@@ -49,7 +51,7 @@ from flower_ldp.mechanisms.gaussian import Gaussian, log_normal_interval
 from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, normal
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.parameter_bounds import Bounded, check_in
-from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction, double_at_least
 
 #: The most columns: with as many, a column's range has a thousand steps at least.
 MOST_COLUMNS = 1 << 20
@@ -99,8 +101,9 @@ class GaussianMeans(Mechanism[Iterable[Iterable[object]], Ints]):
             check_bounds(lower, upper)
 
     def events(self) -> tuple[PrivacyEvent, ...]:
-        """Return the cost of one release: epsilon and delta per example."""
-        return (PrivacyEvent(self.name, self.epsilon, self.delta, self.unit),)
+        """Return the cost of one release per example: epsilon and delta, and rho of the shift."""
+        rho = double_at_least(Fraction(len(self.bounds) * self.steps**2, 2 << 2 * DEVIATION_BITS))
+        return (PrivacyEvent(self.name, self.epsilon, self.delta, self.unit, rho=rho),)
 
     @cached_property
     def steps(self) -> int:

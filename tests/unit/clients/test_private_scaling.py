@@ -376,3 +376,13 @@ def test_errors_of_many_columns_are_as_the_page_says(
     plain = np.clip(rows.reshape(n, 2, k).mean(axis=1), low, high).mean(axis=0)
     deviation = math.sqrt(k) / largest_shift(1.0, 1e-5) * (high - low) / n
     assert stats.kstest((found - plain) / deviation, "norm").pvalue > 1e-6
+
+
+def test_normal_noise_fits_a_life_by_zcdp_by_its_shift(tmp_path: Path) -> None:
+    """Three times 0.2 fit 0.45, where sums of epsilons have room for two, and of deltas for one."""
+    site, policy = with_delta(tmp_path, budget="1.0e-5, by: zcdp"), tmp_path / "policy.yaml"
+    policy.write_text(policy.read_text().replace("900.0", "0.45"))
+    for name in ("first", "second", "third"):
+        private_means(site, zeros(30), **of_columns(30), name=name)
+    assert costs(tmp_path) == ["epsilon 0.2, delta 0.00001"] * 3
+    refused("budget", private_means, site, zeros(30), **of_columns(30), name="fourth")

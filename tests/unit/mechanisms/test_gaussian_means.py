@@ -13,6 +13,7 @@ import pytest
 
 from flower_ldp.mechanisms import GaussianMeans, RandomSource, gaussian_means
 from flower_ldp.mechanisms.integer_noise import LARGEST
+from flower_ldp.privacy import as_fraction
 from tests.extras import extra
 from tests.statistical.follows import assert_follows
 
@@ -49,6 +50,9 @@ def test_two_examples_at_opposite_corners_meet_delta(
         # At the smallest delta a twentieth is the sampler's, of four billion entries.
         assert curve(epsilon, wider) >= delta * (0.999 if delta > 1e-18 else 0.9)
     assert steps >= 1_000
+    (event,) = GaussianMeans(epsilon, delta, 1, columns_of(columns)).events()
+    assert event.rho is not None
+    assert 0 <= as_fraction(event.rho) * 2**67 / (columns * steps**2) - 1 < Fraction(1, 10**15)
 
 
 @functools.cache
