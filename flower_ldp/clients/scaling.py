@@ -92,9 +92,8 @@ def private_means(
         each = zip(laws, columns, strict=True)
         return np.array([law.randomize(column, rng) for law, column in each], dtype=np.int64)
 
-    event = PrivacyEvent("example_mean", float(epsilon), unit=Unit.EXAMPLE)
-    if joint is not None:
-        (event,) = joint.events()
+    laplace = PrivacyEvent("example_mean", float(epsilon), unit=Unit.EXAMPLE)
+    (event,) = (laplace,) if joint is None else joint.events()
     terms = {"examples": examples, "lower": low.tolist(), "upper": high.tolist()}
     report = once(context, policy, event, name, terms, draw)
     if joint is not None:

@@ -53,8 +53,6 @@ from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.parameter_bounds import Bounded, check_in
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction, double_at_least
 
-#: The most columns: with as many, a column's range has a thousand steps at least.
-MOST_COLUMNS = 1 << 20
 # Reports are on a grid of a sixteenth of the standard deviation.
 _DROPPED_BITS = DEVIATION_BITS - 4
 _HALF = 1 << (_DROPPED_BITS - 1)
@@ -96,7 +94,8 @@ class GaussianMeans(Mechanism[Iterable[Iterable[object]], Ints]):
         super().__post_init__()
         if as_fraction(self.delta) * self.examples >= 1:  # one of them could be told in full
             raise ValueError(f"delta must be below one over examples, got {self.delta}")
-        check_in(f"[1, {MOST_COLUMNS}]", "columns", len(self.bounds), int)
+        # With the most columns, the range of each still has a thousand steps.
+        check_in("[1, 2^20]", "columns", len(self.bounds), int)
         for lower, upper in self.bounds:
             check_bounds(lower, upper)
 
