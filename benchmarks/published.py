@@ -42,10 +42,11 @@ def signds(
     kind: Annotated[str, typer.Option(help="SIGNDS or NOT_ENCRYPT; by default both.")] = "",
     rounds: Annotated[int, typer.Option(help="Fewer than published; 0 for all.")] = 0,
     seeds: Seeds = 1,
-    output: Output = RESULTS / "published-signds.json",
+    output: Annotated[Path | None, typer.Option(help="By default by setting.")] = None,
 ) -> None:
     """LeNet with 100 clients by SignDS, and by FedAvg without protection; hours."""
     torch.set_num_threads(1)
+    output = output or RESULTS / f"published-signds{'-code' * (setting == 'code')}.json"
     settings = PUBLISHED[setting]
     settings = replace(settings, rounds=rounds or settings.rounds)
     for seed in range(1, seeds + 1):

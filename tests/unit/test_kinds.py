@@ -124,7 +124,12 @@ EVALUATIONS = {
         "codebook.md",
     ),
     "bounded_mean": Row(
-        PART, PART, ("bounded-mean", "account", "life"), NO_CHOICE, "laplace_eval.yaml", "evaluation.md"
+        PART,
+        PART,
+        ("bounded-mean", "account", "life"),
+        NO_CHOICE,
+        "laplace_eval.yaml",
+        "evaluation.md",
     ),
 }
 COUNTS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from statistics import mean
+from statistics import mean, pstdev
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,6 +55,24 @@ def test_signds_beside_no_protection() -> None:
         last = run["last"]
         assert f"{last['auc']:.3f}, accuracy {100 * last['accuracy']:.1f} %" in PAGE
         assert f"{last['round']} rounds" in PAGE
+        assert last["round"] == run["settings"]["rounds"] == 600
+    signs = next(run["curve"] for run in results("published-signds")["runs"] if run["h"])
+    best = max(signs, key=lambda row: row["auc"])
+    assert f"at best {best['auc']:.3f}, in round {best['round']} |" in PAGE
+
+
+def test_signds_at_the_settings_of_the_code() -> None:
+    runs = results("published-signds-code")["runs"]
+    for kind in ("SIGNDS", "NOT_ENCRYPT"):
+        last = [run["last"] for run in runs if run["kind"] == kind]
+        assert len(last) == 3
+        found = {
+            name: (mean(one[name] for one in last), pstdev(one[name] for one in last))
+            for name in ("auc", "accuracy")
+        }
+        auc = "{:.3f} ± {:.3f}".format(*found["auc"])
+        accuracy = "{:.1f} ± {:.1f} %".format(*(100 * value for value in found["accuracy"]))
+        assert f"| AUC {auc}, accuracy {accuracy} |" in PAGE
 
 
 def test_losses_of_the_language_model() -> None:
