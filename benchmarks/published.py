@@ -5,6 +5,7 @@ Each command writes one result file; what is in it is not run again.
     python benchmarks/published.py signds mnist.npz
     python benchmarks/published.py evaluation mnist.npz
     python benchmarks/published.py labels mnist.npz
+    python benchmarks/published.py messages
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from _published_evaluation import Settings as EvaluationSettings
 from _published_evaluation import run as run_evaluation
 from _published_labels import METHODS
 from _published_labels import train as train_labels
+from _published_messages import measured
 from _published_signds import KINDS, PUBLISHED
 from _published_signds import train as train_signds
 from _runs import Mnist, Output, Run, Seeds, earlier, is_known, spread
@@ -105,6 +107,14 @@ def labels(
         words = ["labels", "mnist.npz", "--seeds", str(seeds), "--epochs", str(epochs)]
         write_report(output, "benchmarks/published.py", words, {"summary": summary, "runs": runs})
         print(f"{method}, seed {seed}: {runs[-1]}", flush=True)
+
+
+@app.command()
+def messages(output: Output = RESULTS / "published-messages.json") -> None:
+    """Count bytes of a round with rows in a message of their own, and in the train reply."""
+    found = measured()
+    write_report(output, "benchmarks/published.py", ["messages"], found)
+    print(found)
 
 
 def rounded(found: Any) -> Any:

@@ -41,6 +41,13 @@ def test_what_of_the_scores_suffers_from_the_noise() -> None:
             assert format(mean(one[score][name] for one in parts), form) in PAGE
 
 
+def test_bytes_of_rows_in_a_message_of_their_own() -> None:
+    found = results("published-messages")
+    text = " ".join(PAGE.split())
+    assert f"take {found['two']['down']:,} bytes down and {found['two']['up']} up" in text
+    assert f"one takes {found['one']['down']:,} and {found['one']['up']}," in text
+
+
 def test_the_notebooks_methods() -> None:
     for line in results("published-labels")["summary"]:
         accuracy = (
