@@ -1,11 +1,14 @@
 /**
- * Holds codeword.mjs to the test vectors: node examples/javascript/check.mjs
+ * Holds the encoders to the test vectors: node examples/javascript/check.mjs
  *
  * It says what differs and ends with 1, or says how many comparisons agree.
  */
 
 import { readFileSync } from "node:fs";
-import { ProposalError, encodeReport, expFloor, readProposal, signBits } from "./codeword.mjs";
+import * as codeword from "./codeword.mjs";
+import { ProposalError, expFloor } from "./exact.mjs";
+import * as laplace from "./laplace.mjs";
+import * as signds from "./signds.mjs";
 
 const FOLDER = new URL("../../tests/vectors/", import.meta.url);
 const vectors = (name) => JSON.parse(readFileSync(new URL(`${name}.json`, FOLDER), "utf-8"));
@@ -32,10 +35,17 @@ function same(what, found, expected) {
   }
 }
 
-/** Return whether a proposal is answered, for so many entries that the largest numbers fit. */
-function isAnswered(record) {
+const READS = {
+  // For so many entries that the largest numbers fit.
+  codeword: (asked) => codeword.readProposal(asked, 2 ** ("blocks" in asked ? 20 : 24)),
+  signds: (asked) => signds.readProposal(asked, 5000),
+  laplace: laplace.readProposal,
+};
+
+/** Return whether the encoder of a message answers a proposal. */
+function isAnswered(message, record) {
   try {
-    readProposal(fields(record), 2 ** ("blocks" in record ? 20 : 24));
+    READS[message](fields(record));
     return true;
   } catch (error) {
     if (error instanceof ProposalError) return false;
@@ -44,35 +54,59 @@ function isAnswered(record) {
 }
 
 for (const one of vectors("signs").cases) {
-  same(`signs ${one.seed}`, hex(signBits(BigInt(one.seed), one.number, one.n)), one.bits);
+  same(`signs ${one.seed}`, hex(codeword.signBits(BigInt(one.seed), one.number, one.n)), one.bits);
 }
 const draws = vectors("codeword_draws");
 for (const one of draws.powers) {
   same(`e^${one.epsilon}`, expFloor(Number(one.epsilon)).toString(16), one.power);
 }
-for (const one of draws.cases) {
-  let left = Buffer.from(one.random, "hex");
-  const random = (n) => {
-    const bytes = left.subarray(0, n);
-    left = left.subarray(n);
-    return bytes;
-  };
-  const numbers = { nan: NaN, "-inf": -Infinity };
-  const update = one.update && one.update.map((v) => numbers[v] ?? Number(v));
-  const payload = encodeReport(update, one.d, fields(one.proposal), random);
-  same(one.name, hex(payload), one.payload);
-  same(`${one.name}: bytes left`, left.length, 0);
-  const other = encodeReport(null, one.d, fields(one.proposal));
-  same(`${one.name}: length`, other.length, payload.length);
+const numbers = { nan: NaN, "-inf": -Infinity };
+const values = (given) => given && given.map((v) => numbers[v] ?? Number(v));
+
+/** Compare reports from given bytes, and the length of a neutral one from the system's. */
+function compare(name, encode) {
+  for (const one of vectors(name).cases) {
+    let left = Buffer.from(one.random, "hex");
+    const random = (n) => {
+      const bytes = left.subarray(0, n);
+      left = left.subarray(n);
+      return bytes;
+    };
+    const payload = encode(one, false, random);
+    same(one.name, hex(payload), one.payload);
+    same(`${one.name}: bytes left`, left.length, 0);
+    same(`${one.name}: length`, encode(one, true).length, payload.length);
+  }
 }
+for (const [name, { encodeReport }] of [["codeword", codeword], ["signds", signds]]) {
+  compare(`${name}_draws`, (one, isNeutral, random) =>
+    encodeReport(isNeutral ? null : values(one.update), one.d, fields(one.proposal), random),
+  );
+}
+for (const one of vectors("signds_draws").cases) {
+  const asked = signds.readProposal(fields(one.proposal), one.d);
+  same(`${one.name}: top set`, asked.top, one.top);
+  same(`${one.name}: threshold`, asked.threshold, one.threshold);
+  same(`${one.name}: weights`, asked.weights.map((w) => w.toString(16)).join(), one.weights.join());
+}
+compare("laplace_draws", (one, isNeutral, random) => {
+  const rows = isNeutral || one.rows === null ? null : one.rows.map(values);
+  return laplace.encodeReport(rows, fields(one.proposal), random);
+});
 const proposals = vectors("proposals");
+/** Fields that an encoder does not answer: subspaces, h by the published rule, metrics. */
+const NOT_HERE = ["subspace-seed", "metric-names"];
 for (const one of proposals.accepted) {
-  // A projection onto a subspace is not made here: such a proposal is not answered.
-  const expected = one.message === "codeword" && !("subspace-seed" in one.fields);
-  same(`${one.message}, ${one.name}`, isAnswered(one.fields), expected);
+  const isHere = one.fields["dim-out"]?.int !== "0" && !NOT_HERE.some((key) => key in one.fields);
+  for (const name of Object.keys(READS)) {
+    const expected = isHere && one.fields.mechanism?.str === name;
+    same(`${one.message}, ${one.name}, ${name}`, isAnswered(name, one.fields), expected);
+  }
 }
 for (const one of proposals.refused) {
-  same(`${one.message}, ${one.name}`, isAnswered(one.fields), false);
+  for (const name of Object.keys(READS)) {
+    same(`${one.message}, ${one.name}, ${name}`, isAnswered(name, one.fields), false);
+  }
 }
 console.log(`${right} agree, ${wrong} differ`);
 process.exitCode = wrong === 0 ? 0 : 1;

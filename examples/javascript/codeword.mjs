@@ -1,5 +1,5 @@
 /**
- * Codeword reports in plain JavaScript, for Node from 20 on and for browsers, in one file.
+ * Codeword reports in plain JavaScript, for Node from 20 on and for browsers.
  *
  * From an update and a proposal it makes the payload of a reply, as flower_ldp does, to the byte where
  * no rounding decides which of two codewords is nearer
@@ -9,17 +9,10 @@
  * A proposal's fields are those of its record: integers are BigInt, floats are Number.
  */
 
+import { below, bits, check, checkTrainable, expFloor, flipped, readers, systemBytes } from "./exact.mjs";
+
 const MOST_ROWS = 1 << 24;
 const TEXT = new TextEncoder();
-
-/** A proposal that must not be answered. It never depends on an update. */
-export class ProposalError extends Error {}
-
-/** Return n random bytes of the system's. */
-export function systemBytes(n) {
-  const found = new Uint8Array(n);
-  return globalThis.crypto.getRandomValues(found);
-}
 
 /**
  * Return the payload of a report: version, number, and a health bit where one is asked for.
@@ -43,42 +36,23 @@ export function encodeReport(update, d, proposal, random = systemBytes) {
   const beside = skipping(favoured, below(2 * asked.n - asked.favoured, random));
   const number = 2 * asked.n * code + [beside, within][Number(isInside)];
   const payload = [1, ...highestFirst(number, 2 * asked.n * asked.codes - 1)];
-  if (asked.flipWeight !== null) {
-    payload.push(Number(isNeutral) ^ Number(bits(256, random) < asked.flipWeight));
-  }
+  if (asked.health !== null) payload.push(flipped(Number(isNeutral), asked.health, random));
   return Uint8Array.from(payload);
 }
 
 /** Return what a proposal comes to for d entries, or throw a ProposalError. */
 export function readProposal(proposal, d) {
   const fields = new Map(Object.entries(proposal));
-  const integer = (name, low, high) => {
-    const value = fields.get(name);
-    fields.delete(name);
-    check(typeof value === "bigint" && low <= value && value <= high, name);
-    return value;
-  };
-  const float = (name, low) => {
-    const value = fields.get(name);
-    fields.delete(name);
-    check(typeof value === "number" && low <= value && value <= 100, name);
-    return value;
-  };
+  const { taken, integer, float, perhaps } = readers(fields);
   integer("version", 1n, 1n);
-  check(fields.get("mechanism") === "codeword", "mechanism");
-  fields.delete("mechanism");
+  check(taken("mechanism") === "codeword", "mechanism");
   const epsilon = float("epsilon", 1e-12);
   const favoured = Number(integer("favoured", 1n, BigInt(MOST_ROWS)));
   const codes = Number(integer("rotations", 1n, 4096n));
   const seed = integer("seed", 0n, 2n ** 63n - 1n);
   const blocks = fields.has("blocks") ? Number(integer("blocks", 1n, 65536n)) : 1;
-  const health = fields.has("health-epsilon") ? float("health-epsilon", Number.MIN_VALUE) : null;
-  if (fields.has("trainable")) {
-    const names = fields.get("trainable");
-    const isList = Array.isArray(names) && names.every((name) => typeof name === "string");
-    check(isList && names.length > 0 && new Set(names).size === names.length, "trainable");
-    fields.delete("trainable"); // which entries the update has is its maker's business
-  }
+  const health = perhaps("health-epsilon", Number.MIN_VALUE);
+  checkTrainable(fields);
   check(fields.size === 0, [...fields.keys()].join(", "));
   check(Number.isInteger(d) && 2 <= d && d <= MOST_ROWS && blocks <= d, "blocks");
   const size = Math.ceil(d / blocks);
@@ -90,13 +64,8 @@ export function readProposal(proposal, d) {
   const power = BigInt(favoured) * expFloor(epsilon);
   const weight = (power << 256n) / (power + (BigInt(2 * n - favoured) << 128n));
   return {
-    d, n, order, size, blocks, favoured, codes, seed, weight,
-    flipWeight: health === null ? null : flipWeight(health),
+    d, n, order, size, blocks, favoured, codes, seed, weight, health,
   };
-}
-
-function check(isRight, name) {
-  if (!isRight) throw new ProposalError(`not a proposal that this encoder answers: ${name}`);
 }
 
 function readUpdate(update, d) {
@@ -112,45 +81,6 @@ function readUpdate(update, d) {
   const scale = isNeutral || largest === 0 ? 0 : largest;
   for (let i = 0; i < d; i++) entries[i] = scale === 0 ? 0 : entries[i] / scale;
   return { entries, isNeutral };
-}
-
-// Exact draws
-
-function bits(width, random) {
-  let found = 0n;
-  const bytes = random(Math.ceil(width / 8));
-  if (bytes.length !== Math.ceil(width / 8)) throw new Error("the random source ran dry");
-  for (let i = bytes.length - 1; i >= 0; i--) found = (found << 8n) | BigInt(bytes[i]);
-  return found >> BigInt(8 * bytes.length - width);
-}
-
-/** Return a number that is uniform below n, by rejection. */
-function below(n, random) {
-  const width = n === 1 ? 0 : (n - 1).toString(2).length;
-  for (;;) {
-    const found = width === 0 ? 0 : Number(bits(width, random));
-    if (found < n) return found;
-  }
-}
-
-/** Return e^epsilon 2^128, rounded down, of the decimal that epsilon prints as. */
-export function expFloor(epsilon) {
-  const form = /^(\d+)(?:\.(\d+))?(?:e([+-]\d+))?$/;
-  const [, whole, part = "", exponent = "0"] = form.exec(String(epsilon));
-  const places = part.length - Number(exponent);
-  const top = BigInt(whole + part) * 10n ** BigInt(Math.max(0, -places));
-  const bottom = 10n ** BigInt(Math.max(0, places));
-  let [power, term] = [0n, 1n << 628n];
-  for (let n = 1n; term > 0n; n++) {
-    power += term;
-    term = (term * top) / (bottom * n);
-  }
-  return power >> 500n;
-}
-
-function flipWeight(epsilon) {
-  const below = (1n << 128n) + expFloor(epsilon);
-  return ((1n << 384n) + below - 1n) / below;
 }
 
 // The code

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.vectors import draws, proposals, public, reports
+from tests.vectors import draws, noise, proposals, public, reports, selections
 
 FOLDER = Path(__file__).parent
 
@@ -20,6 +20,8 @@ def made() -> Mapping[str, dict[str, Any]]:
         "signds": reports.signds(),
         "codeword": reports.codeword(),
         "codeword_draws": draws.made(),
+        "signds_draws": selections.made(),
+        "laplace_draws": noise.made(),
         "gaussian": reports.gaussian(),
         "extension": reports.extension(),
         "evaluation": reports.evaluation(),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
+from collections import Counter
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
@@ -17,13 +20,16 @@ from flower_ldp.extensions import ExtensionReport
 from flower_ldp.mechanisms import Codeword, CodewordReport, Gaussian, RandomSource
 from flower_ldp.mechanisms.hadamard import Subspace, signs
 from flower_ldp.mechanisms.random import exp_lower
+from flower_ldp.mechanisms.signds import top_by_sort
 from flower_ldp.mechanisms.signds_round import SignDSRound, decode_report, encode_report
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.wire import embedding, evaluation, training_plan
 from flower_ldp.wire.layout import without_part
 from flower_ldp.wire.proposal import UpdateProposal, append_health, split_health
 from flower_ldp.wire.record_ids import Records
+from tests.vectors.drawing import Stream
 from tests.vectors.make import FOLDER, made, text
+from tests.vectors.noise import discrete_laplace
 
 Case = dict[str, Any]
 
@@ -93,7 +99,7 @@ def test_the_files_are_what_the_page_makes() -> None:
 
 def test_nothing_of_the_package_makes_them() -> None:
     sources = [path.read_text(encoding="utf-8") for path in FOLDER.glob("*.py")]
-    assert len(sources) == 8
+    assert len(sources) == 10
     assert not any("flower_ldp" in source for source in sources)
 
 
@@ -282,3 +288,50 @@ def test_codewords_are_drawn_from_the_same_bytes() -> None:
 def test_powers_are_the_largest_whole_numbers() -> None:
     for case in vectors("codeword_draws")["powers"]:
         assert f"{exp_lower(float(case['epsilon'])):x}" == case["power"], case["epsilon"]
+
+
+def test_selections_have_the_law_and_the_form_of_the_package() -> None:
+    for case in vectors("signds_draws")["cases"]:
+        proposal, d = parsed("signds", case["proposal"]), case["d"]
+        mechanism = proposal.mechanism
+        plan = mechanism.selection.plan(d, quiet=True)
+        assert (plan.top_size, plan.threshold) == (case["top"], case["threshold"]), case["name"]
+        weights = [int(weight, 16) for weight in case["weights"]]
+        first = max(0, plan.dim_out - (d - plan.top_size))
+        for inside, weight in enumerate(weights, start=first):
+            ways = math.comb(plan.top_size, inside)
+            ways *= math.comb(d - plan.top_size, plan.dim_out - inside)
+            known = ways * plan.law.subset_probability(inside)
+            assert float(known) == pytest.approx(weight / sum(weights), rel=1e-12)
+        payload = bytes.fromhex(case["payload"])
+        report, bit = split_health(payload, asked=proposal.health is not None)
+        assert (bit is None) == (proposal.health is None)
+        selection, _ = mechanism.decode(report, d)
+        if case["inside"] is not None:
+            update = np.array(case["update"], dtype=np.float32)
+            top = top_by_sort(update, plan.top_size, selection.sign)
+            assert np.isin(selection.indices, top).sum() == case["inside"], case["name"]
+
+
+def test_noised_rows_are_rounded_and_read_as_by_the_package() -> None:
+    for case in vectors("laplace_draws")["cases"]:
+        proposal = parsed("evaluation", case["proposal"])
+        mechanism: Any = proposal.mechanism
+        rows = case["rows"] and np.array([[*map(float, row)] for row in case["rows"]])
+        grid, good = mechanism._rounded(rows)
+        for found, known, right in zip(grid.tolist(), case["grid"], good, strict=True):
+            assert known == (found if right else None), case["name"]
+        payload = bytes.fromhex(case["payload"])
+        report, _ = split_health(payload, asked=proposal.health is not None)
+        told, _ = evaluation.decode_eval_report(report, proposal)
+        assert told.ravel().tolist() == case["entries"], case["name"]
+
+
+def test_the_documented_draw_of_noise_has_its_law() -> None:
+    random, draws = Stream("noise"), 30_000
+    random._bytes = hashlib.shake_128(b"noise").digest(4_000_000)
+    found = Counter(discrete_laplace((2, 5), random) for _ in range(draws))
+    q = math.exp(-0.4)
+    for x in range(-8, 9):
+        p = (1 - q) / (1 + q) * q ** abs(x)
+        assert abs(found[x] - draws * p) < 5.2 * math.sqrt(draws * p * (1 - p))  # 17 of 2e-7
