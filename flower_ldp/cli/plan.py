@@ -11,7 +11,12 @@ from typing import Annotated, Any, Literal
 import click
 from typer.core import TyperGroup
 
-from flower_ldp.accounting.dpsgd import PureReleases, check_noise, noise_multiplier
+from flower_ldp.accounting.dpsgd import (
+    PureReleases,
+    SampledGaussian,
+    check_noise,
+    noise_multiplier,
+)
 from flower_ldp.advice import advise
 from flower_ldp.cli.output import Report, command, group
 from flower_ldp.cli.plan_costs import price
@@ -132,8 +137,17 @@ class PrivateTraining:
             Fact("step.examples", size, "examples in a step", f" on average, of {self.examples:,}"),
             Fact("step.deviation", deviation, "deviation of the noise", ", of a step's gradient"),
             *price(spent, "plan", "epsilon of the plan", f"{together} together"),
+            *self._sum(plan),
             Fact("policy", section, "in the policy", text=f"plan: {section}"),
         )
+
+    def _sum(self, plan: TrainingPlan) -> list[Fact]:
+        if not plan.evaluations:
+            return []
+        steps = SampledGaussian(plan.noise, self.rate, self.rounds * self.steps)
+        apart = steps.epsilon(self.delta) + self.evaluations * self.evaluation_epsilon
+        over = ", of the steps and the evaluations, charged one by one"
+        return [Fact("epsilon.sum", rounded_up(apart, 4), "   as a sum", over)]
 
 
 #: Options with which advice is asked for, and those that it takes besides.

@@ -152,6 +152,16 @@ def test_the_planned_noise_is_enough_and_hardly_more() -> None:
     assert found["step"] == {"examples": 9.0, "deviation": pytest.approx(noise / 9)}
 
 
+def test_a_plan_with_evaluations_is_told_beside_the_sum() -> None:
+    pytest.importorskip("scipy")
+    sizes = ("--rounds", 20, "--steps", 5, "--rate", 0.05, "--examples", 1200)
+    ask = ("--epsilon", 1.32, "--delta", 1e-5, *sizes, "--evaluations", 20)
+    found = facts("plan", "dpsgd", *ask)["epsilon"]
+    assert (found["plan"], found["sum"]) == (1.32, pytest.approx(2.0, abs=0.005))
+    assert re.search("as a sum +1.99", flower_ldp("plan", "dpsgd", *ask).out)
+    assert "sum" not in facts("plan", "dpsgd", *PLAN, "--rate", 1)["epsilon"]
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
 @pytest.mark.parametrize("rate", [0.01, 0.1, 1.0])
 @pytest.mark.parametrize("steps", [1, 20])
