@@ -331,6 +331,22 @@ def test_an_evaluation_at_another_price_than_the_policys_is_refused(tmp_path: Pa
     assert sent.error.reason == "ldp:refused:repeat"
 
 
+WITH_EVALUATIONS = (
+    "{rounds: 2, steps: 3, rate: 1.0, noise: 9.0, clip: 1.0, evaluations: {number: 2, epsilon: 2}}"
+)
+
+
+def test_a_plan_pays_for_its_evaluations_on_a_guarded_node(tmp_path: Path) -> None:
+    node = ward(tmp_path, plan=WITH_EVALUATIONS)
+    assert is_trained(node.ask(asked(1), gated()))
+    for number, app in ((2, gated()), (3, raw)):  # of one that charges nothing, noise alone
+        assert not node.ask(asked(number, kind="evaluate"), app).has_error()
+    plan, *free = node.entries()
+    assert [str(event.cost) for event in plan.events] == ["epsilon 8, delta 0.01"]
+    assert [(one.events, one.sealed) for one in free] == [((), True)] * 3
+    assert node.ask(asked(4, kind="evaluate"), gated()).error.reason == "ldp:refused:budget"
+
+
 def test_a_policy_without_a_price_of_evaluations_answers_none(tmp_path: Path) -> None:
     node = ward(tmp_path)
     amend(tmp_path, "example_mean: {epsilon: 2.0, unit: example}", "")
