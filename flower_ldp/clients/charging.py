@@ -173,9 +173,11 @@ def permit_of(
 ) -> Permit:
     """Return the permit of a charged request.
 
-    After a report that begins with ``last`` none is sealed for the same part of the data.
+    After a report that begins with ``last`` none is sealed for the same part of the data; of
+    releases about examples, for none of the account's parts in this run.
     """
-    marks = run_marks(request.run_id) if request.per_example else (b"", last)
+    per_example = request.per_example
+    marks = run_marks(request.run_id) if per_example else (b"", last)
     stored = receipt.report
     if stored is not None and stored.startswith(marks):  # older versions sealed without marks
         stored = stored[len(marks[0]) :]
@@ -187,14 +189,14 @@ def permit_of(
                 # Closed before it is opened again, which may get the same descriptor.
                 with ledger:
                     ledger.look_again()  # the app took its time
-                    ledger.seal(receipt, report, last=marks[1])
+                    ledger.seal(receipt, report, last=marks[1], parts=per_example)
                 return
             except (LedgerError, ValueError) as error:
                 # The app may have closed all files, or have come back in another process, and
                 # that must not be seen. What is wrong with the file itself is wrong again below.
                 say(_log, logging.DEBUG, "the ledger is opened again for the report: %s", error)
         with ledger_of(policy) as again:
-            again.seal(receipt, report, last=marks[1])
+            again.seal(receipt, report, last=marks[1], parts=per_example)
 
     timing = timing_of(policy, account_of(policy, context), request.message_type)
     examples = examples_of(policy, request)

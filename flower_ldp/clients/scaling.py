@@ -178,11 +178,11 @@ def once(
         except KeyboardInterrupt:
             raise
         except BaseException:  # no epsilon covers it, so it is the run's last
-            ledger.seal(receipt, ended, last=ended)
+            ledger.seal(receipt, ended, last=ended, parts=True)
             raise
         stream = io.BytesIO()
         np.save(stream, found.astype("<i8"), allow_pickle=False)
-        ledger.seal(receipt, stream.getvalue(), last=ended)
+        ledger.seal(receipt, stream.getvalue(), last=ended, parts=True)
         return found
 
 

@@ -223,7 +223,9 @@ class Ledger:
         self._charged(head)
         return receipt
 
-    def seal(self, receipt: Receipt, report: bytes, *, last: bytes = b"") -> None:
+    def seal(
+        self, receipt: Receipt, report: bytes, *, last: bytes = b"", parts: bool = False
+    ) -> None:
         """Store a report; when this returns it is on disk and may leave.
 
         Parameters
@@ -232,6 +234,8 @@ class Ledger:
         report : bytes
         last : bytes
             Prefix of the part's last report, if it has one: after such a report none is stored.
+        parts : bool
+            Whether ``last`` is that of the account and all of its parts.
 
         Raises
         ------
@@ -258,7 +262,8 @@ class Ledger:
                 raise ValueError(f"entry {number} was sealed before: its report may not change")
             if last:
                 (entry,) = entries.read(db, head, number, number)
-                if entries.has_report(db, entry.data_id, last):
+                name = Place.of(entry.data_id).account if parts else entry.data_id
+                if entries.has_report(db, name, last, parts=parts):
                     raise BudgetExhausted(f"entry {number} is charged, and its plan has ended")
             at = self._clock_at(head).of_a_question()
             rows.write_report(db, number, at, receipt.chain, report)

@@ -19,7 +19,7 @@ from torch import nn
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import AccuracyRelease, DPSGDRelease, LdpMod, OwnerAuthorizer
-from flower_ldp.errors import RefusalError
+from flower_ldp.errors import BudgetExhausted, RefusalError
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.training import private_accuracy
 from flower_ldp.wire.training_plan import plan_fields, read_plan
@@ -130,6 +130,23 @@ def test_a_failure_of_the_whole_ends_evaluations_whatever_pays(site: EvaluatedSi
     assert site.evaluated("b") == "ldp:refused:budget"
     site.epsilon = 0.75
     assert site.evaluated("larger") == "ldp:refused:budget"
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.5, 0.5), (0.5, 0.75), (0.75, 0.5)])
+def test_of_two_underway_none_leaves_after_a_failure(
+    first: float, second: float, site: EvaluatedSite
+) -> None:
+    site.ask("m-1")
+    permits = []
+    for name, epsilon in (("a", first), ("b", second)):
+        release = AccuracyRelease(epsilon).open(RecordDict({"arrays": record(MODEL)}))
+        sent = message(RecordDict(), kind="evaluate", message_id=name)
+        permits.append(OwnerAuthorizer().authorize(release.request(sent.metadata), site.context))
+    permits[0].keep(b"failed", True)
+    with pytest.raises(BudgetExhausted):
+        permits[1].keep(b"report", False)
+    for permit in permits:
+        permit.close()
 
 
 def test_a_charge_without_a_report_is_completed_where_it_was_made(

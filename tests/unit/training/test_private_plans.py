@@ -226,10 +226,10 @@ def test_the_end_of_a_plan_takes_no_writing_of_its_own_at_the_moment(
     kept: list[tuple[str, list[int]]] = []
     seal = Ledger.seal
 
-    def seen(self: Ledger, receipt: Any, report: bytes, *, last: bytes) -> None:
+    def seen(self: Ledger, receipt: Any, report: bytes, *, last: bytes, parts: bool) -> None:
         files = [path.stat().st_size for path in (folder / "ledger.sqlite.models").iterdir()]
         kept.append((report[:11].decode(), [len(report), *files]))
-        seal(self, receipt, report, last=last)
+        seal(self, receipt, report, last=last, parts=parts)
 
     monkeypatch.setattr(Ledger, "seal", seen)
     for task, name in ((raising, "fails"), (None, "trains")):
