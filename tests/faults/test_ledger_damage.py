@@ -1,7 +1,7 @@
 """Damaged files, at random and with fixed seeds: an error, or the true totals.
 
 The file holds one data set and a part of another, three runs, and a sealed report for most
-messages. After the damage everything that can be asked is asked. Each answer must be a
+messages; and an account by zCDP. After the damage everything that can be asked is asked. Each answer must be a
 LedgerError or the truth: a smaller total, a second free draw or a charge over a limit fails.
 """
 
@@ -17,12 +17,14 @@ import pytest
 
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit, NumberLimit
+from flower_ldp.accounting.zcdp import zcdp_cost
 from flower_ldp.errors import BudgetExhausted, LedgerError, RefusalError
 from flower_ldp.privacy import PrivacyEvent, Unit
 
 DATA, RUNS, MESSAGES = ("a", "b#cut/0"), (1, 2, 2**64 - 1), 4
 SPENT = len(RUNS) * MESSAGES * 10**11
 AMPLE = Limit(Unit.CLIENT, "life", 1e6)
+BY_ZCDP = Limit(Unit.CLIENT, "life", 1.0, 1e-5, release_deltas=1e-8)
 #: Everything is spent: within the run, for life, and in the last year.
 SPENT_UP = [
     Limit(Unit.CLIENT, "run", 0.1 * MESSAGES),
@@ -62,6 +64,7 @@ def whole(folder: Path) -> bytes:
         for data in DATA:
             for _ in range(ANSWERS):
                 ledger.count(data, "again")
+        ledger.charge(charge("by zcdp", 1, 0), [BY_ZCDP])
     return path.read_bytes()
 
 
@@ -88,6 +91,9 @@ def totals(ledger: Ledger) -> None:
         assert ledger.totals(data) == dict.fromkeys(Unit, Amount(SPENT))
         for run in RUNS:
             assert ledger.totals(data, run) == dict.fromkeys(Unit, Amount(MESSAGES * 10**11))
+
+    rho = zcdp_cost(PrivacyEvent("signds", 0.1))
+    assert all(ledger.spent_zcdp("by zcdp", unit) == rho for unit in Unit)
 
 
 def spent_up(ledger: Ledger) -> None:
