@@ -1,8 +1,9 @@
 """Damaged files, at random and with fixed seeds: an error, or the true totals.
 
 The file holds one data set and a part of another, three runs, and a sealed report for most
-messages; and an account by zCDP. After the damage everything that can be asked is asked. Each answer must be a
-LedgerError or the truth: a smaller total, a second free draw or a charge over a limit fails.
+messages; and an account by zCDP. After the damage everything that can be asked is asked. Each
+answer must be a LedgerError or the truth: a smaller total, a second free draw or a charge over a
+limit fails.
 """
 
 from __future__ import annotations
