@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from _in_process import last_model, trained
+from _messages import reply_to
+from flwr.app import Array, ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
 from flwr.common.serde import message_to_proto
-from flwr.serverapp import Grid, ServerApp
 from numpy.typing import NDArray
 
-from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import CodewordRelease, LdpMod, SignDSRelease
 from flower_ldp.mechanisms import Codeword, SignDS
-from flower_ldp.privacy import Unit
-from flower_ldp.simulation import run_in_process
 from flower_ldp.strategies import CodewordStrategy, FixedLength, FixedStep, SignDSStrategy
 
 CLASSES = 10
@@ -79,15 +74,28 @@ def shares(labels: Labels, clients: int, alpha: float | None, seed: int) -> list
     return found
 
 
-def trained(weights: Floats, features: Floats, labels: Labels, steps: int, rate: float) -> Floats:
-    """Return a layer, shape (10, f), after steps of gradient descent on the cross-entropy."""
-    weights, wanted = weights.copy(), np.eye(CLASSES, dtype=np.float32)[labels]
+def descended(weights: Floats, features: Floats, labels: Labels, steps: int, rate: float) -> Floats:
+    """Return layers, shape (..., 10, f), after steps of gradient descent on the cross-entropy.
+
+    Parameters
+    ----------
+    weights : ndarray of float32, shape (10, f)
+    features : ndarray of float32, shape (..., n, f)
+    labels : ndarray of int, shape (..., n)
+        Of one client, or of several that train at once.
+    steps, rate
+        How far.
+    """
+    wanted = np.eye(CLASSES, dtype=np.float32)[labels]
+    found = np.broadcast_to(weights, (*labels.shape[:-1], *weights.shape)).copy()
     for _ in range(steps):
-        logits = features @ weights.T
-        found = np.exp(logits - logits.max(axis=1, keepdims=True))
-        found /= found.sum(axis=1, keepdims=True)
-        weights -= np.float32(rate / len(labels)) * (found - wanted).T @ features
-    return weights
+        logits = features @ found.swapaxes(-1, -2)
+        shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        shares /= shares.sum(axis=-1, keepdims=True)
+        found -= np.float32(rate / labels.shape[-1]) * (
+            (shares - wanted).swapaxes(-1, -2) @ features
+        )
+    return found
 
 
 def client_app(images: Images, training: Training) -> ClientApp:
@@ -98,16 +106,14 @@ def client_app(images: Images, training: Training) -> ClientApp:
     @app.train()
     def train(message: Message, context: Context) -> Message:
         mine = images.parts[int(context.node_config["partition-id"])]
-        weights = trained(
+        weights = descended(
             message.content.array_records["arrays"]["weight"].numpy(),
             images.features[mine],
             images.labels[mine],
             training.steps,
             training.rate,
         )
-        content = RecordDict({"arrays": ArrayRecord({"weight": Array(weights)})})
-        content["metrics"] = MetricRecord({"num-examples": len(mine)})
-        return Message(content, reply_to=message)
+        return reply_to(message, ArrayRecord({"weight": Array(weights)}), len(mine))
 
     return app
 
@@ -132,10 +138,9 @@ def strategy_for(training: Training) -> CodewordStrategy | SignDSStrategy:
 
 def run(images: Images, training: Training) -> dict[str, Any]:
     """Train once; return accuracy, totals of the clients' own ledger, and bytes."""
-    strategy = strategy_for(training)
     first = np.zeros((CLASSES, images.features.shape[1]), dtype=np.float32)
     end, facts = run_once(
-        strategy,
+        strategy_for(training),
         client_app(images, training),
         ArrayRecord({"weight": Array(first)}),
         training.rounds,
@@ -173,28 +178,14 @@ def run_once(
         return aggregate(server_round, held)
 
     strategy.aggregate_train = watching  # type: ignore[method-assign]
-    server, end = ServerApp(), dict[str, Any]()
-
-    @server.main()
-    def main(grid: Grid, context: Context) -> None:
-        result = strategy.start(grid, first, num_rounds=rounds)
-        if result.arrays is None:
-            raise RuntimeError("the run has no model")
-        end["model"], end["rounds"] = result.arrays, result.train_metrics_clientapp
-
     mechanism = "codeword" if isinstance(strategy, CodewordStrategy) else "signds"
-    with tempfile.TemporaryDirectory() as folder:
-        policy = Path(folder, "policy.yaml")
-        epsilon = float(strategy.mechanism.epsilon)
-        policy.write_text(_POLICY.format(mechanism=mechanism, epsilon=epsilon), encoding="utf-8")
-        os.environ["FLOWER_LDP_POLICY"] = str(policy)
-        run_in_process(server, app, clients, strict=strict, contexts="drop", progress=False)
-        with Ledger.open(Path(folder, "ledger.sqlite"), read_only=True) as ledger:
-            totals = [ledger.totals(one)[Unit.CLIENT] for one in ledger.data_ids()]
-    spent = {amount.spent(Unit.CLIENT).epsilon for amount in totals}
-    return end["model"], {
-        "clients_asked": len(totals),
-        "epsilon_total_most": max(spent),
-        "payload_bytes": end["rounds"][1]["bytes-up"],
+    policy = _POLICY.format(mechanism=mechanism, epsilon=float(strategy.mechanism.epsilon))
+    result, spent = trained(
+        strategy, app, first, rounds, clients, policy=policy, strict=strict, contexts="drop"
+    )
+    return last_model(result), {
+        "clients_asked": len(spent),
+        "epsilon_total_most": max(total.epsilon for total in spent),
+        "payload_bytes": result.train_metrics_clientapp[1]["bytes-up"],
         "message_bytes": max(seen),
     }

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-import warnings
 from functools import cache
 from itertools import chain, islice, repeat
 from typing import Any
 
 import numpy as np
 import torch
+from _networks import batches as batches_of
+from _networks import descend
+from _opacus import made_private
 from numpy.typing import NDArray
-from opacus import PrivacyEngine
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -28,13 +29,12 @@ def adam(bottom: nn.Module, features: NDArray[Any], labels: Tensor, loss: Forwar
     optimizer = torch.optim.AdamW(bottom.parameters(), rate, weight_decay=1e-2)
     steps = epochs * math.ceil(len(labels) / size)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, steps)
-    for _ in range(epochs):
-        for rows in torch.randperm(len(labels)).split(size):
-            inputs = torch.from_numpy(features[rows.numpy()].astype(np.float32))
-            optimizer.zero_grad()
-            loss(bottom(inputs), labels[rows]).backward()
-            optimizer.step()
-            schedule.step()
+
+    def loss_of(rows: Tensor) -> Tensor:
+        inputs = torch.from_numpy(features[rows.numpy()].astype(np.float32))
+        return loss(bottom(inputs), labels[rows])
+
+    descend(optimizer, batches_of(len(labels), size, epochs), loss_of, schedule)
 
 
 class DpSgd:
@@ -65,15 +65,9 @@ class DpSgd:
         rate, steps = lot / len(labels), max(1, round(len(labels) / lot)) * EPOCHS
         noise = noise_multiplier(self.epsilon, DELTA, sample_rate=rate, steps=steps)
         self.plan = SampledGaussian(noise, rate, steps)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that its generator is not cryptographic; its hooks
-            private, optimizer, batches = PrivacyEngine().make_private(
-                module=bottom,
-                optimizer=torch.optim.SGD(parameters, RATE, MOMENTUM),
-                data_loader=DataLoader(TensorDataset(torch.from_numpy(features), labels), lot),
-                noise_multiplier=noise,
-                max_grad_norm=CLIP,
-            )
+        sgd = torch.optim.SGD(parameters, RATE, MOMENTUM)
+        loader = DataLoader(TensorDataset(torch.from_numpy(features), labels), lot)
+        with made_private(bottom, sgd, loader, noise, CLIP) as (private, optimizer, batches):
             kept, last = [torch.zeros_like(p) for p in parameters], max(1, int(AVERAGED * steps))
             drawn = islice(chain.from_iterable(repeat(batches)), steps)
             for step, (inputs, told) in enumerate(drawn, start=1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import platform
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,19 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def write_report(
-    path: Path, script: str, arguments: list[str] | None, body: dict[str, Any]
-) -> None:
+def command() -> str:
+    """Return the process's own command; files elsewhere are named, not located."""
+    words = [Path(one).name if one.startswith(("/", "..")) else one for one in sys.argv[1:]]
+    return shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *words])
+
+
+def report(path: Path | None, body: dict[str, Any]) -> None:
+    """Write what this process's command measured, if a file was named for it."""
+    if path is not None:
+        _write(path, command(), body)
+
+
+def write_report(path: Path, script: str, arguments: list[str], body: dict[str, Any]) -> None:
     """Write a result with its command, date, versions and processor.
 
     Parameters
@@ -34,14 +45,17 @@ def write_report(
         JSON file to write; its folder is made.
     script : str
         The benchmark, as in ``"benchmarks/gate.py"``.
-    arguments : list of str, optional
-        Those of the command line; None for the process's own.
+    arguments : list of str
+        Those of the command line that the result depends on.
     body : dict
         What was measured.
     """
-    given = sys.argv[1:] if arguments is None else arguments
-    report = {
-        "command": " ".join(["python", script, *given]),
+    _write(path, " ".join(["python", script, *arguments]), body)
+
+
+def _write(path: Path, made_by: str, body: dict[str, Any]) -> None:
+    found = {
+        "command": made_by,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -50,4 +64,4 @@ def write_report(
         **body,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=2) + "\n")
+    path.write_text(json.dumps(found, indent=2) + "\n")

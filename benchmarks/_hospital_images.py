@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 from _asked_once import shares
-from _dpsgd_network import network
+from _images import read
+from _networks import small_cnn
 from _sites import Sites
 from _strokes import coordinates, features, with_constant
 from numpy.typing import NDArray
@@ -36,7 +37,7 @@ def sites_of(
     ----------
     kind : {"cifar", "mnist", "cnn"}
         ``cifar`` and ``mnist`` have a linear layer over features for which no data was used, all
-        of one length; ``cnn`` images and the network of ``_dpsgd_network.py``.
+        of one length; ``cnn`` images and a CNN with tanh.
     path : Path
         An npz file in MNIST's layout, of images or of features.
     evaluate_on : {"test", "validation"}
@@ -48,24 +49,20 @@ def sites_of(
     cache : Path or None
         Where the coordinates of MNIST's images along strokes are kept; for ``mnist``.
     """
-    with np.load(path) as file:
-        x, held_x = _read(kind, {part: file[f"x_{part}"] for part in ("train", "test")}, cache)
-        y, held_y = file["y_train"].astype(np.int64), file["y_test"].astype(np.int64)
-    kept = np.arange(len(y))
-    if evaluate_on == "validation":
-        held, kept = np.split(np.random.default_rng(0).permutation(len(y)), [len(y) // 10])
-        held_x, held_y = x[held], y[held]
+    raw = read(path)
+    split = raw.each(*_rows(kind, raw.x, raw.held_x, cache)).evaluated_on(evaluate_on)
+    x, y = split.x, split.y
     # Without a law as the random split always was: the same seeds have the same sites.
     parts = (
-        np.random.default_rng(seed).permutation(kept).reshape(SITES, -1)
+        np.random.default_rng(seed).permutation(len(y)).reshape(SITES, -1)
         if alpha is None
-        else [kept[part] for part in shares(y[kept], SITES, alpha, seed)]
+        else shares(y, SITES, alpha, seed)
     )
     return Sites(
         rows=[
             list(zip(torch.from_numpy(x[p]), torch.from_numpy(y[p]), strict=True)) for p in parts
         ],
-        held=(torch.from_numpy(held_x), torch.from_numpy(held_y)),
+        held=(torch.from_numpy(split.held_x), torch.from_numpy(split.held_y)),
         like=(torch.zeros(x.shape[1:]), torch.tensor(0)),
         model=_model(kind, x.shape[1]),
         loss=nn.functional.cross_entropy,
@@ -74,28 +71,30 @@ def sites_of(
     )
 
 
-def _read(
-    kind: str, found: dict[str, NDArray[Any]], cache: Path | None
-) -> tuple[NDArray[np.float32], ...]:
+def _rows(
+    kind: str, x: NDArray[Any], held_x: NDArray[Any], cache: Path | None
+) -> list[NDArray[np.float32]]:
     """Return rows as they are trained on; each is made by itself."""
     if kind == "cnn":
         half, most = np.float32(0.5), np.float32(255)
-        return tuple((one.astype(np.float32) / most - half)[:, None] for one in found.values())
+        return [(one.astype(np.float32) / most - half)[:, None] for one in (x, held_x)]
     if kind == "mnist" and cache is not None:
-        along = coordinates(found, cache)
+        along = coordinates({"train": x, "test": held_x}, cache)
         spread = along["variances"]
-        return tuple(_LENGTH[kind] * features(along[one], spread, _AXES, _POWER) for one in found)
-    return tuple(_LENGTH[kind] * with_constant(one.astype(np.float32)) for one in found.values())
+        rows = [features(along[part], spread, _AXES, _POWER) for part in ("train", "test")]
+    else:
+        rows = [with_constant(one.astype(np.float32)) for one in (x, held_x)]
+    return [_LENGTH[kind] * one for one in rows]
 
 
 def _model(kind: str, columns: int) -> Callable[[], nn.Module]:
     if kind != "cnn":
         return lambda: _zeros(columns)
     torch.manual_seed(0)  # each site and round begins from the same weights
-    first = network().state_dict()
+    first = small_cnn(nn.Tanh).state_dict()
 
     def make() -> nn.Module:
-        model = network()
+        model = small_cnn(nn.Tanh)
         model.load_state_dict(first)
         return model
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
 from itertools import islice
 from typing import Any
 
 import torch
-from _hospital_clients import Asked, Found, averaging, client, freely, trained, whole
-from _sites import Sites
+from _messages import reply_to
+from _opacus import made_private
+from _sites import Plan, Sites
+from flwr.app import ArrayRecord, Context, Message
+from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod
-from flwr.serverapp.strategy import (
-    DifferentialPrivacyServerSideFixedClipping,
-    Strategy,
-)
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, Strategy
 from torch.utils.data import DataLoader, TensorDataset
 
 from flower_ldp.accounting.dpsgd import SampledGaussian, noise_multiplier
@@ -37,11 +37,66 @@ unlisted_messages: answer
 budgets: {{client: {{life: {{epsilon: {epsilon!r}, delta: 1.0e-5}}}}}}
 """
 
+Found = dict[str, Any]
+Train = Callable[[int, torch.nn.Module, int], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What all rivals are asked for.
+
+    ``plan`` has epsilon, rounds, and how DP-SGD steps; a client without noise of its own takes
+    ``steps`` steps of size ``rate`` a round, on so many ``rows`` at random, or on all.
+    """
+
+    plan: Plan
+    steps: int
+    rate: float
+    rows: int | None = None
+
+
+def whole(sites: Sites, site: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return all features and targets of a site."""
+    rows = sites.rows[site]
+    columns, targets = zip(*(rows[row] for row in range(len(rows))), strict=True)
+    return torch.stack(columns), torch.stack(targets)
+
+
+def freely(sites: Sites, asked: Asked) -> Train:
+    """Return ordinary training: of no privacy by itself."""
+    all_of = cache(lambda site: whole(sites, site))
+
+    def train(site: int, model: torch.nn.Module, taken: int) -> None:
+        columns, targets = all_of(site)
+        optimizer = sites.optimizer(list(model.parameters()), asked.rate, asked.steps * taken)
+        for _ in range(asked.steps):
+            rows = slice(None) if asked.rows is None else torch.randperm(len(columns))[: asked.rows]
+            optimizer.zero_grad()
+            sites.loss(model(columns[rows]), targets[rows]).backward()
+            optimizer.step()
+
+    return train
+
+
+def client(sites: Sites, train: Train, mods: Sequence[Any]) -> ClientApp:
+    """Return an app that trains, with these mods and no gate of its own."""
+    app = ClientApp(mods=list(mods))
+
+    @app.train()
+    def answer(message: Message, context: Context) -> Message:
+        site = int(context.node_config["partition-id"])
+        model = sites.model()
+        model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+        train(site, model, int(str(message.content["config"]["server-round"])) - 1)
+        return reply_to(message, ArrayRecord(model.state_dict()), len(sites.rows[site]))
+
+    return app
+
 
 def without_privacy(sites: Sites, asked: Asked) -> Found:
     """FedAvg."""
     app = client(sites, freely(sites, asked), [])
-    return {"unit": "none", "accuracy": trained(sites, app, averaging(sites), asked.plan.rounds)}
+    return {"unit": "none", "accuracy": sites.train(app, asked.plan.rounds)[0]}
 
 
 def _local(sites: Sites, asked: Asked, sensitivity: float, epsilon: float) -> Found:
@@ -55,7 +110,7 @@ def _local(sites: Sites, asked: Asked, sensitivity: float, epsilon: float) -> Fo
         "told": {"sensitivity": sensitivity, "epsilon": epsilon, "delta": DELTA},
         "noise": deviation,
         "epsilon_true": account.epsilon(DELTA),
-        "accuracy": trained(sites, app, averaging(sites), asked.plan.rounds),
+        "accuracy": sites.train(app, asked.plan.rounds)[0],
     }
 
 
@@ -78,7 +133,7 @@ def central(sites: Sites, asked: Asked) -> Found:
     """Flower's strategy of central DP at client level: the server sees each site's update."""
     noise = noise_multiplier(asked.plan.epsilon, DELTA, sample_rate=1.0, steps=asked.plan.rounds)
     strategy = DifferentialPrivacyServerSideFixedClipping(
-        averaging(sites), noise, CLIP, len(sites.rows)
+        sites.average(), noise, CLIP, len(sites.rows)
     )
     app = client(sites, freely(sites, asked), [])
     account = SampledGaussian(noise, 1.0, asked.plan.rounds)
@@ -86,7 +141,7 @@ def central(sites: Sites, asked: Asked) -> Found:
         "unit": "client, the server trusted",
         "noise": noise,
         "epsilon_true": account.epsilon(DELTA),
-        "accuracy": trained(sites, app, strategy, asked.plan.rounds),
+        "accuracy": sites.train(app, asked.plan.rounds, strategy)[0],
     }
 
 
@@ -109,8 +164,6 @@ def fl4health(sites: Sites, asked: Asked) -> Found:
 
     As many steps a round, and rows in each, as the plan has that it is compared with.
     """
-    from opacus import PrivacyEngine
-
     plan = asked.plan
     steps = plan.rounds * plan.steps
     low, high = 0.3, 1e3
@@ -125,15 +178,8 @@ def fl4health(sites: Sites, asked: Asked) -> Found:
         rows = all_of(site)
         parameters = list(model.parameters())
         optimizer = sites.optimizer(parameters, plan.learning_rate, plan.steps * taken)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # its random numbers are torch's, and may be predicted
-            private, noisy, batches = PrivacyEngine().make_private(
-                module=model,
-                optimizer=optimizer,
-                data_loader=DataLoader(rows, batch_size=round(plan.rate * len(rows))),
-                noise_multiplier=high,
-                max_grad_norm=CLIP,
-            )
+        loader = DataLoader(rows, batch_size=round(plan.rate * len(rows)))
+        with made_private(model, optimizer, loader, high, CLIP) as (private, noisy, batches):
             for columns, targets in islice(batches, plan.steps):
                 noisy.zero_grad()
                 sites.loss(private(columns), targets).backward()
@@ -145,11 +191,11 @@ def fl4health(sites: Sites, asked: Asked) -> Found:
         "noise": high,
         "epsilon_stated": fl4health_epsilon(high, plan.rate, steps),
         "epsilon_true": SampledGaussian(high, plan.rate, steps).epsilon(DELTA),
-        "accuracy": trained(sites, client(sites, train, []), averaging(sites), plan.rounds),
+        "accuracy": sites.train(client(sites, train, []), plan.rounds)[0],
     }
 
 
-def _advised(sites: Sites, asked: Asked, kind: type[SignDS] | type[Codeword]) -> Found:
+def advised(sites: Sites, asked: Asked, kind: type[SignDS] | type[Codeword]) -> Found:
     """Do what the advisor says of a total at each of the sites, and keep what it says."""
     weights = sum(one.numel() for one in sites.model().parameters())
     nodes = len(sites.rows)
@@ -178,18 +224,8 @@ def _advised(sites: Sites, asked: Asked, kind: type[SignDS] | type[Codeword]) ->
         "expected_cosine": advice.outlook.run_cosine,
         "good_would_be": None if remedies is None else str(remedies),
         "epsilon_true": asked.plan.epsilon,
-        "accuracy": trained(sites, app, strategy, advice.outlook.rounds, policy),
+        "accuracy": sites.train(app, advice.outlook.rounds, strategy, policy=policy)[0],
     }
-
-
-def signds(sites: Sites, asked: Asked) -> Found:
-    """SignDS as the advisor plans it."""
-    return _advised(sites, asked, SignDS)
-
-
-def codewords(sites: Sites, asked: Asked) -> Found:
-    """Codewords as the advisor plans them."""
-    return _advised(sites, asked, Codeword)
 
 
 RIVALS: dict[str, Callable[[Sites, Asked], Found]] = {
@@ -198,6 +234,6 @@ RIVALS: dict[str, Callable[[Sites, Asked], Found]] = {
     "LocalDpMod": local_mod,
     "central DP": central,
     "FL4Health": fl4health,
-    "SignDS": signds,
-    "codewords": codewords,
+    "SignDS": partial(advised, kind=SignDS),
+    "codewords": partial(advised, kind=Codeword),
 }

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from _messages import reply_to
+from _networks import PIECE
 from _strokes import AXES, stroke_axes, strokes
 from _wavelets import wavelet_features
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -25,7 +27,6 @@ _MEAN, _DEVIATION = 0.1307, 0.3081
 _LENGTH = 10.0
 #: Features are divided by this power of their spread among strokes.
 _POWER = 0.5
-_BATCH = 2_000
 
 
 @dataclass(frozen=True)
@@ -48,25 +49,6 @@ class Clients:
 def pixels(images: NDArray[np.uint8]) -> Tensor:
     """Return images scaled, shape (n, 1, 28, 28)."""
     return (torch.tensor(images, dtype=torch.float32)[:, None] / 255 - _MEAN) / _DEVIATION
-
-
-def lenet(seed: int) -> nn.Sequential:
-    """Return a LeNet-5 of 61,706 weights, with PyTorch's first weights."""
-    torch.manual_seed(seed)
-    return nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(400, 120),
-        nn.ReLU(),
-        nn.Linear(120, 84),
-        nn.ReLU(),
-        nn.Linear(84, CLASSES),
-    )
 
 
 class Wide(nn.Module):
@@ -104,7 +86,7 @@ class Wide(nn.Module):
     def features(self, images: NDArray[np.uint8]) -> Tensor:
         """Return what the trunk makes of images, shape (n, 499)."""
         with torch.no_grad():
-            parts = (images[i : i + _BATCH] for i in range(0, len(images), _BATCH))
+            parts = (images[i : i + PIECE] for i in range(0, len(images), PIECE))
             hidden = (_hidden(_layer(self.first, _wavelets(some))) for some in parts)
             return torch.cat([self._second(some) for some in hidden])
 
@@ -152,9 +134,7 @@ def client_app(model: nn.Module, part: str, clients: Clients, local: Local) -> C
         inputs, labels = clients.inputs[mine], clients.labels[mine]
         worker.submit(descend, model, inputs, labels, local).result()
         reply = {part + name: one for name, one in arrays_of(model).items()}
-        content = RecordDict({"arrays": ArrayRecord(reply)})
-        content["metrics"] = MetricRecord({"num-examples": len(mine)})
-        return Message(content, reply_to=message)
+        return reply_to(message, ArrayRecord(reply), len(mine))
 
     return app
 
@@ -167,10 +147,3 @@ def descend(model: nn.Module, inputs: Tensor, labels: Tensor, local: Local) -> N
         with torch.no_grad():
             for weight, slope in zip(weights, found, strict=True):
                 weight.sub_(local.rate * slope)
-
-
-def accuracy(model: nn.Module, inputs: Tensor, labels: Tensor) -> float:
-    """Return the share of inputs that a model puts into the right class."""
-    with torch.no_grad():
-        told = torch.cat([model(some).argmax(dim=1) for some in torch.split(inputs, _BATCH)])
-    return float((told == labels).double().mean())

@@ -6,12 +6,16 @@ though its text says 1 in all. ``rr_with_prior`` spends the .9 that are left.
 
 from __future__ import annotations
 
-import warnings
+import contextlib
+import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from _images import read
+from _networks import outputs, small_cnn
+from _opacus import made_private
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
@@ -25,31 +29,6 @@ Labels = NDArray[np.int64]
 CLASSES, BATCH, RATE, CLUSTERS = 10, 250, 0.001, 200
 NOISE, CLIP, DPSGD_EPOCHS = 1.0188458598723718, 1.5, 3
 METHODS = ("no_privacy", "response", "rr_with_prior", "rr_with_prior_notebook", "dpsgd")
-
-
-def network() -> nn.Module:
-    """Return the notebook's network of 26,010 weights, padded by 3 as TensorFlow does."""
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 8, stride=2, padding=3),
-        nn.ReLU(),
-        nn.MaxPool2d(2, 1),
-        nn.Conv2d(16, 32, 4, stride=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2, 1),
-        nn.Flatten(),
-        nn.Linear(512, 32),
-        nn.ReLU(),
-        nn.Linear(32, CLASSES),
-    )
-
-
-def load(path: Path) -> tuple[torch.Tensor, Labels, torch.Tensor, Labels]:
-    with np.load(path) as file:
-        x, x_test = (
-            torch.from_numpy(file[f"x_{part}"].astype(np.float32) / 255)[:, None]
-            for part in ("train", "test")
-        )
-        return x, file["y_train"].astype(np.int64), x_test, file["y_test"].astype(np.int64)
 
 
 def randomized(method: str, x: torch.Tensor, y: Labels, seed: int) -> Labels:
@@ -69,42 +48,32 @@ def randomized(method: str, x: torch.Tensor, y: Labels, seed: int) -> Labels:
 
 def train(path: Path, method: str, seed: int, epochs: int) -> dict[str, Any]:
     """Train once; return the share of changed labels and the test accuracy."""
-    x, y, x_test, y_test = load(path)
+    found = read(path)
+    y, y_test = found.y, found.held_y
+    x, x_test = (
+        torch.from_numpy(some.astype(np.float32) / 255)[:, None] for some in (found.x, found.held_x)
+    )
     labels = randomized(method, x, y, seed)
     torch.manual_seed(seed)
-    net = network()
-    optimizer: Any = torch.optim.Adam(net.parameters(), lr=RATE)
+    net = small_cnn()
+    optimizer = torch.optim.Adam(net.parameters(), lr=RATE)
     rows = TensorDataset(x, torch.from_numpy(labels))
-    batches: Any = DataLoader(rows, batch_size=BATCH, shuffle=True)
-    if method == "dpsgd":
-        from opacus import PrivacyEngine
-
-        epochs = DPSGD_EPOCHS
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of its generator, which is not cryptographic
-            net, optimizer, batches = PrivacyEngine().make_private(
-                module=net,
-                optimizer=optimizer,
-                data_loader=batches,
-                noise_multiplier=NOISE,
-                max_grad_norm=CLIP,
-            )
-    steps = 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Opacus's hooks
-        for _ in range(epochs):
-            for images, wanted in batches:
-                optimizer.zero_grad()
-                nn.functional.cross_entropy(net(images), wanted).backward()
-                optimizer.step()
-                steps += 1
-    net.eval()
-    with torch.inference_mode():
-        found = torch.cat([net(part).argmax(dim=1) for part in x_test.split(1_000)]).numpy()
+    loader = DataLoader(rows, batch_size=BATCH, shuffle=True)
+    kept = (net, optimizer, loader)
+    private = method == "dpsgd"
+    epochs, steps = DPSGD_EPOCHS if private else epochs, 0
+    with made_private(*kept, NOISE, CLIP) if private else contextlib.nullcontext(kept) as made:
+        trained, stepper, batches = made
+        for images, wanted in itertools.chain.from_iterable(itertools.repeat(batches, epochs)):
+            stepper.zero_grad()
+            nn.functional.cross_entropy(trained(images), wanted).backward()
+            stepper.step()
+            steps += 1
+    right = outputs(trained, x_test).argmax(dim=1).numpy() == y_test
     return {
         "weights": sum(p.numel() for p in net.parameters()),
         "steps": steps,
         "epochs": epochs,
         "flipped": round(float((labels != y).mean()), 4),
-        "accuracy": round(float((found == y_test).mean()), 4),
+        "accuracy": round(float(right.mean()), 4),
     }

@@ -12,26 +12,20 @@ behind random signs. Codewords, SignDS and Gaussian noise are the package's, cen
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
+from _asked_once import CLASSES, Images, Training, descended
+from _messages import train_message
 from _priv_unit import Doubles, priv_unit, to_units
-from flwr.app import (
-    Array,
-    ArrayRecord,
-    Message,
-    MessageType,
-    Metadata,
-    MetricRecord,
-    RecordDict,
-)
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 
 from flower_ldp.mechanisms import Codeword, Gaussian, RandomSource, SignDS
 from flower_ldp.mechanisms.hadamard import order_for, transform
 from flower_ldp.mechanisms.signds import sum_of_signs
+from flower_ldp.strategies import FixedLength
 
 #: Of the mechanisms that have one.
 DELTA = 1e-5
@@ -152,22 +146,8 @@ def _record(vector: Doubles) -> ArrayRecord:
 
 def _reply(unit: Doubles) -> Message:
     """Return a client's reply, of a weight that all have."""
-    content = RecordDict({"arrays": _record(unit), "metrics": MetricRecord({"num-examples": 1})})
-    reply: Message = Message(  # type: ignore[call-overload]  # the overloads leave out metadata
-        content=content,
-        metadata=Metadata(
-            run_id=1,
-            message_id="",
-            src_node_id=1,
-            dst_node_id=1,
-            reply_to_message_id="",
-            group_id="1",
-            created_at=time.time(),
-            ttl=3600.0,
-            message_type=MessageType.TRAIN,
-        ),
-    )
-    return reply
+    metrics = MetricRecord({"num-examples": 1})
+    return train_message(RecordDict({"arrays": _record(unit), "metrics": metrics}))
 
 
 class Bare:
@@ -177,3 +157,23 @@ class Bare:
         """Return it."""
         found: Doubles = units.mean(axis=0)
         return found
+
+
+def train(images: Images, training: Training, rival: Rival) -> float:
+    """Train once without messages, each client asked once at most; return the accuracy."""
+    optimizer = FixedLength(
+        training.length, training.rounds, training.momentum, training.final_fraction
+    )
+    parts = np.stack(images.parts)
+    order = np.random.default_rng().permutation(len(parts))
+    each = int(len(parts) * min(1.0, (1 + 1e-9) / training.rounds))
+    weights = np.zeros((CLASSES, images.features.shape[1]), dtype=np.float32)
+    for number in range(training.rounds):
+        asked = parts[order[number * each : (number + 1) * each]]
+        mine = images.features[asked], images.labels[asked]
+        layers = descended(weights, *mine, training.steps, training.rate)
+        updates = (layers - weights).reshape(each, -1).astype(np.float64)
+        found = rival.direction(to_units(updates)).astype(np.float32)
+        weights = weights + optimizer.step(found, number + 1).reshape(weights.shape)
+    logits = images.held_features @ weights.T
+    return float((logits.argmax(axis=1) == images.held_labels).mean())

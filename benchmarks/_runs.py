@@ -3,43 +3,20 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import statistics
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-import typer
+from _environment import command, report
+from _options import Mnist as Mnist
+from _options import Output as Output
+from _options import Seeds as Seeds
 
 Run = dict[str, Any]
-S = TypeVar("S")
-
-Mnist = Annotated[Path, typer.Argument(exists=True, help="npz file in MNIST's layout.")]
-Seeds = Annotated[int, typer.Option(min=1, help="Seeds 1, 2, ...")]
-Changes = Annotated[
-    list[str] | None, typer.Option("--set", help="A setting, as rounds=40; repeatable.")
-]
-Output = Annotated[Path, typer.Option(help="Results file, kept up to date.")]
-
-
-def part(name: str) -> str:
-    """Check what is evaluated on; an option's callback."""
-    if name not in ("test", "validation"):
-        raise typer.BadParameter("must be test or validation")
-    return name
-
-
-EvaluateOn = Annotated[str, typer.Option(callback=part, help="'test' or 'validation'.")]
-
-
-def changed(settings: S, changes: list[str] | None) -> S:
-    """Return settings with what ``--set`` says of them."""
-    pairs = (item.split("=", 1) for item in changes or [])
-    return replace(settings, **{name: json.loads(value) for name, value in pairs})  # type: ignore[type-var]
-
-
-def arguments(evaluate_on: str, changes: list[str] | None, data: str = "mnist.npz") -> list[str]:
-    """Return the command line's words that a result depends on; the data are named, not located."""
-    return [data, "--evaluate-on", evaluate_on] + [f"--set {item}" for item in changes or []]
+T = TypeVar("T")
 
 
 def earlier(output: Path) -> list[Run]:
@@ -47,13 +24,110 @@ def earlier(output: Path) -> list[Run]:
     return list(json.loads(output.read_text())["runs"]) if output.exists() else []
 
 
-def spread(runs: list[Run], digits: int | None = 4) -> Run:
+def is_known(run: Run, runs: list[Run]) -> bool:
+    """Say whether a run of these settings is among those that were made."""
+    return bool(like(runs, **run))
+
+
+def like(runs: Iterable[Run], **wanted: Any) -> list[Run]:
+    """Return the runs of these settings."""
+    return [run for run in runs if wanted.items() <= run.items()]
+
+
+class Runs:
+    """The runs in a results file, which is written after each.
+
+    Parameters
+    ----------
+    output : Path
+        The file; the runs that it has are not made again.
+    summary : callable
+        What the file says of all runs.
+    head : Any
+        What else it says.
+    """
+
+    def __init__(self, output: Path, summary: Callable[[list[Run]], Any], **head: Any) -> None:
+        self.made = earlier(output)
+        self._output, self._summary, self._head = output, summary, head
+
+    def make(self, wanted: Run, measure: Callable[[], Run]) -> Run:
+        """Return the run of these settings, which is made unless it was."""
+        known = like(self.made, **wanted)
+        if known:
+            return known[0]
+        began, used = time.perf_counter(), time.process_time()
+        run = wanted | measure()
+        run["seconds"] = round(time.perf_counter() - began, 1)
+        run["processor_seconds"] = round(time.process_time() - used, 1)
+        say({name: one for name, one in run.items() if not isinstance(one, dict)})
+        run["command"] = command()
+        self.made.append(run)
+        self.write()
+        return run
+
+    def write(self) -> None:
+        """Write all runs, and what they come to."""
+        report(self._output, {**self._head, "summary": self._summary(self.made), "runs": self.made})
+
+    def show(self) -> None:
+        """Print the summary."""
+        table(self._summary(self.made))
+
+
+def elsewhere(measure: Callable[..., T], *arguments: Any) -> T:
+    """Measure in a process of its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(measure, arguments)
+
+
+def say(run: Run) -> None:
+    """Print the numbers and names of a result in one line."""
+    print(", ".join(f"{name} {one}" for name, one in _flat(run)), flush=True)
+
+
+def table(rows: list[Run]) -> None:
+    """Print results below each other; what one of them lacks stays empty."""
+    found = [dict(_flat(row)) for row in rows]
+    names = list(dict.fromkeys(name for row in found for name in row))
+    lines = [names, *([row.get(name, "") for name in names] for row in found)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print(f"| {' | '.join(map(str.rjust, line, widths))} |")
+
+
+def _flat(run: Run) -> Iterator[tuple[str, str]]:
+    for name, one in run.items():
+        if isinstance(one, dict):
+            yield from ((f"{name} {inner}", value) for inner, value in _flat(one))
+        elif isinstance(one, bool | str) or one is None:
+            yield name, str(one)
+        elif isinstance(one, float | int):
+            yield name, f"{one:,}" if isinstance(one, int) else f"{one:.4g}"
+
+
+def groups(runs: list[Run], key: Callable[[Run], Any]) -> list[list[Run]]:
+    """Return runs that have something in common, in the order in which each came first."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(json.dumps(key(run), sort_keys=True), []).append(run)
+    return list(found.values())
+
+
+def deviation(values: Sequence[float], digits: int = 4) -> float | None:
+    """Return the standard deviation of what a sample is of; None of a single value."""
+    return round(statistics.stdev(values), digits) if len(values) > 1 else None
+
+
+def spread(runs: list[Run], digits: int | None = 4, *, sample: bool = False) -> Run:
     """Return mean and deviation of the accuracy of runs, and how many there are."""
     found = [one["accuracy"] for one in runs]
-    mean, deviation = statistics.mean(found), statistics.pstdev(found)
+    mean, around = statistics.mean(found), statistics.pstdev(found)
+    if digits is not None:
+        mean, around = round(mean, digits), round(around, digits)
     return {
-        "accuracy_mean": mean if digits is None else round(mean, digits),
-        "accuracy_standard_deviation": deviation if digits is None else round(deviation, digits),
+        "accuracy_mean": mean,
+        "accuracy_standard_deviation": deviation(found) if sample else around,
         "seeds": len(runs),
     }
 
@@ -66,15 +140,3 @@ def reached(mean: float, floor: float | None, goal: float | None) -> Run:
         if least is not None and 100 * mean >= least
     ]
     return {"floor": floor, "goal": goal, "reached": passed[-1] if passed else "none"}
-
-
-def told(line: Run) -> str:
-    """Return a line of a summary as it is printed: mean and deviation in percent."""
-    mean, deviation = (100 * line[f"accuracy_{of}"] for of in ("mean", "standard_deviation"))
-    goals = f", {line['reached']} ({line['floor']}, {line['goal']})" if "reached" in line else ""
-    return f"{line['row']:<28} {mean:.1f} ± {deviation:.1f} %{goals}"
-
-
-def is_known(run: Run, runs: list[Run]) -> bool:
-    """Say whether a run of these settings is among those that were made."""
-    return any(run.items() <= known.items() for known in runs)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from flwr.app import ArrayRecord, Context, Message, MetricRecord
+from _in_process import last_model, trained
+from flwr.app import ArrayRecord, Context, Message
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import FedAvg, Strategy
 from torch import nn
 
 from flower_ldp.accounting.dpsgd import noise_multiplier
-from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import DPSGDRelease, LdpMod
-from flower_ldp.privacy import Unit
-from flower_ldp.simulation import run_in_process
+from flower_ldp.privacy import PrivacySpent, Unit
 from flower_ldp.training import private_training
 
 _POLICY = """\
@@ -67,6 +63,25 @@ class Sites:
     right: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     optimizer: Callable[[list[nn.Parameter], float, int], torch.optim.Optimizer]
 
+    def average(self) -> FedAvg:
+        """Return the strategy of all sites in each round."""
+        nodes = len(self.rows)
+        return FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes)
+
+    def train(
+        self, app: ClientApp, rounds: int, strategy: Strategy | None = None, **how: Any
+    ) -> tuple[float, list[PrivacySpent]]:
+        """Train all sites, by default under FedAvg; return the accuracy, and what was spent."""
+        first = ArrayRecord(self.model().state_dict())
+        nodes = len(self.rows)
+        result, spent = trained(strategy or self.average(), app, first, rounds, nodes, **how)
+        model = self.model()
+        model.load_state_dict(last_model(result).to_torch_state_dict())
+        features, targets = self.held
+        with torch.no_grad():
+            right = self.right(model(features), targets)
+        return float(right.to(torch.float64).mean()), spent
+
 
 def client_app(sites: Sites, plan: Plan) -> ClientApp:
     """Return a hospital behind its gate."""
@@ -92,45 +107,16 @@ def client_app(sites: Sites, plan: Plan) -> ClientApp:
 
 def run(sites: Sites, plan: Plan) -> dict[str, Any]:
     """Train once; return the accuracy, the plan's noise and what the sites' ledgers hold."""
-    server, accuracies = ServerApp(), list[float]()
-    features, targets = sites.held
-
-    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
-        model = sites.model()
-        model.load_state_dict(arrays.to_torch_state_dict())
-        with torch.no_grad():
-            right = sites.right(model(features), targets)
-        accuracies.append(float(right.to(torch.float64).mean()))
-        return MetricRecord({"accuracy": accuracies[-1]})
-
-    @server.main()
-    def main(grid: Grid, _: Context) -> None:
-        nodes = len(sites.rows)
-        FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes).start(
-            grid,
-            ArrayRecord(sites.model().state_dict()),
-            num_rounds=plan.rounds,
-            evaluate_fn=evaluate,
-        )
-
     noise = noise_multiplier(
         plan.epsilon, 1e-5, sample_rate=plan.rate, steps=plan.rounds * plan.steps
     )
     noise = round(noise * (1 + 1e-4), 4)  # above it: a policy has few digits
-    with tempfile.TemporaryDirectory() as folder:
-        policy = Path(folder) / "policy.yaml"
-        numbers = {**asdict(plan), "noise": noise, "examples": len(sites.rows[0])}
-        policy.write_text(_POLICY.format(**numbers))
-        Ledger.open(policy.with_name("ledger.sqlite"), create=True).close()
-        node = {"ldp-policy": str(policy)}
-        run_in_process(server, client_app(sites, plan), len(sites.rows), node_config=node)
-        with Ledger.open(policy.with_name("ledger.sqlite"), read_only=True) as ledger:
-            spent = [
-                ledger.totals(f"ward/{site}")[Unit.EXAMPLE].spent(Unit.EXAMPLE)
-                for site in range(len(sites.rows))
-            ]
+    numbers = {**asdict(plan), "noise": noise, "examples": len(sites.rows[0])}
+    accuracy, spent = sites.train(
+        client_app(sites, plan), plan.rounds, policy=_POLICY.format(**numbers), unit=Unit.EXAMPLE
+    )
     return {
-        "accuracy": accuracies[-1],
+        "accuracy": accuracy,
         "noise": noise,
         "epsilon_patient_most": max(one.epsilon for one in spent),
         "delta_patient_most": max(one.delta for one in spent),

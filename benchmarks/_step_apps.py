@@ -6,24 +6,21 @@ A tenth of the training examples is the server's own: lengths are tuned on it, c
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import _examples  # noqa: F401
 import numpy as np
 import torch
+from _images import read
+from asked_once_example import head
 from numpy.typing import NDArray
+from quickstart import task
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
-
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-sys.path[:0] = [str(EXAMPLES / "existing_app" / "plain"), str(EXAMPLES / "asked-once")]
-
-from asked_once_example import head  # noqa: E402
-from quickstart import task  # noqa: E402
 
 Floats = NDArray[np.float32]
 Model = dict[str, NDArray[Any]]
@@ -115,6 +112,25 @@ def convolutions(weights: list[Tensor], x: Tensor) -> Tensor:
     return linear(weights[4:], second.unflatten(-2, (*batch[-1:], 4)).flatten(-2))
 
 
+def together(
+    network: Network, model: Model, data: Examples, batches: list[Tensor], rate: float
+) -> Floats:
+    """Train all clients at once, each on its row of each batch; return what each changed."""
+    x, y = torch.as_tensor(data.x), torch.as_tensor(data.y)
+    first, clients = [torch.from_numpy(array) for array in model.values()], len(batches[0])
+    mine = [w.expand(clients, *w.shape).clone().requires_grad_() for w in first]
+    optimizer = torch.optim.SGD(mine, lr=rate)
+    for own in batches:
+        logits = network(mine, x[own])
+        # A mean for each client: no gradient of one reaches another.
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), y[own].flatten())
+        optimizer.zero_grad()
+        (loss * clients).backward()
+        optimizer.step()
+    changes = [(m.detach() - w).flatten(1) for m, w in zip(mine, first, strict=True)]
+    return torch.cat(changes, dim=1).numpy()
+
+
 @dataclass(frozen=True)
 class Torch:
     """An app whose clients take steps of gradient descent on all their examples."""
@@ -130,20 +146,9 @@ class Torch:
         return self.start(seed)
 
     def updates(self, model: Model, data: Examples, parts: NDArray[np.int64]) -> Floats:
-        """Return what the training of each client changes, all of them at once."""
-        first = [torch.from_numpy(array) for array in model.values()]
-        mine = [w.expand(len(parts), *w.shape).clone().requires_grad_() for w in first]
-        x, y = torch.from_numpy(data.x[parts]), torch.from_numpy(data.y[parts])
-        for _ in range(self.steps):
-            logits = self.network(mine, x)
-            loss = nn.functional.cross_entropy(logits.flatten(0, 1), y.flatten())
-            # A mean for each client: no gradient of one reaches another.
-            found = torch.autograd.grad(loss * len(parts), mine)
-            with torch.no_grad():
-                for w, gradient in zip(mine, found, strict=True):
-                    w -= self.rate * gradient
-        changes = [(m.detach() - w).flatten(1) for m, w in zip(mine, first, strict=True)]
-        return torch.cat(changes, dim=1).numpy()
+        """Return what the training of each client changes."""
+        whole = [torch.from_numpy(parts)] * self.steps
+        return together(self.network, model, data, whole, self.rate)
 
     def accuracy(self, model: Model, data: Examples) -> float:
         """Return the share of labels that are right."""
@@ -230,17 +235,18 @@ def load(name: str, mnist: Path, cifar: Path) -> Split:
         x, x_test = (((part - mean) / deviation).astype(np.float32) for part in (x, x_test))
     else:
         of_mnist = name.startswith("mnist")
-        with np.load(mnist if of_mnist else cifar) as file:
-            x, y, x_test, y_test = (file[k] for k in ("x_train", "y_train", "x_test", "y_test"))
-        images = 16_667 if of_mnist else 33_334
-        x, y, x_test, y_test = x[:images], y[:images], x_test[:4_000], y_test[:4_000]
-        if of_mnist:
-            shown = pixels if name == "mnist_pixels" else seen_squares
-            x, x_test = shown(x), shown(x_test)
-        else:
-            x, x_test = x.astype(np.float32), x_test.astype(np.float32)
+        raw = read(mnist if of_mnist else cifar)
+        shown = {"mnist_pixels": pixels, "mnist_cnn": seen_squares}.get(name, as_they_are)
+        most = 16_667 if of_mnist else 33_334
+        x, x_test = shown(raw.x[:most]), shown(raw.held_x[:4_000])
+        y, y_test = np.asarray(raw.y[:most]), np.asarray(raw.held_y[:4_000])
     labels, test = np.asarray(y, dtype=np.int64), Examples(x_test, np.asarray(y_test, np.int64))
     return split(x, labels, test)
+
+
+def as_they_are(rows: NDArray[Any]) -> Floats:
+    """Return features."""
+    return rows.astype(np.float32)
 
 
 def pixels(images: NDArray[np.uint8]) -> Floats:

@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 ANGLES = [math.pi * i / 8 for i in range(8)]
-CHANNELS = 1 + 8 + 8 + 64
 _BATCH = 250
 _GROUPS = 27
 

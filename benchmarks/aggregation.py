@@ -17,16 +17,19 @@ with the clock stopped, so that memory holds one chunk.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, TypeVar
 
+import _options as options
 import numpy as np
-from _environment import write_report
-from flwr.app import ConfigRecord, Message, MessageType, Metadata, RecordDict
+import typer
+from _environment import report
+from _messages import SERVER, train_message
+from _runs import say
+from _timing import clocked
+from flwr.app import ConfigRecord, Message, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.signds import Selection, SignDS, sum_of_signs
@@ -42,7 +45,6 @@ from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY, UpdateProposal
 
 ItemT = TypeVar("ItemT")
 _CHUNK = 2_000
-_SERVER = 1
 _FIRST_NODE = 2
 
 
@@ -79,30 +81,16 @@ def make_payloads(
 
 def make_messages(payloads: list[bytes], first_node: int) -> list[Message]:
     """Return replies of consecutive nodes, as they come out of Flower's grid."""
-    now = time.time()
     return [
-        Message(  # type: ignore[call-overload]  # the overloads leave out metadata
-            content=RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})}),
-            metadata=Metadata(
-                run_id=1,
-                message_id=f"reply-{node}",
-                src_node_id=node,
-                dst_node_id=_SERVER,
-                reply_to_message_id=f"ask-{node}",
-                group_id="1",
-                created_at=now,
-                ttl=3_600.0,
-                message_type=MessageType.TRAIN,
-            ),
+        train_message(
+            RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: payload})}),
+            source=node,
+            target=SERVER,
+            name=f"reply-{node}",
+            answers=f"ask-{node}",
         )
         for node, payload in enumerate(payloads, start=first_node)
     ]
-
-
-def chunks(total: int) -> Iterator[tuple[int, int]]:
-    """Yield offset and length of the chunks that make up ``total``."""
-    for start in range(0, total, _CHUNK):
-        yield start, min(_CHUNK, total - start)
 
 
 def time_bytes(reports: int, dimension: int, dim_out: int) -> tuple[float, NDArray[np.int32]]:
@@ -111,7 +99,8 @@ def time_bytes(reports: int, dimension: int, dim_out: int) -> tuple[float, NDArr
     watch = Stopwatch()
 
     def selections() -> Iterator[Selection]:
-        for _, length in chunks(reports):
+        for start in range(0, reports, _CHUNK):
+            length = min(_CHUNK, reports - start)
             make = partial(make_payloads, rng, length, dimension, dim_out)
             for payload in watch.exclude(make):
                 indices, sign, _ = decode_report(
@@ -135,7 +124,8 @@ def time_messages(reports: int, dimension: int, dim_out: int) -> tuple[float, ND
     judge = ReplyValidator(range(_FIRST_NODE, _FIRST_NODE + reports))
 
     def replies() -> Iterator[Message]:
-        for start, length in chunks(reports):
+        for start in range(0, reports, _CHUNK):
+            length = min(_CHUNK, reports - start)
             payloads = watch.exclude(partial(make_payloads, rng, length, dimension, dim_out))
             yield from watch.exclude(partial(make_messages, payloads, _FIRST_NODE + start))
 
@@ -153,27 +143,28 @@ def time_dense(reports: int, dimension: int) -> list[float]:
     total = np.zeros(dimension, dtype=np.float32)
     # The first touch of fresh memory is not the addition's doing.
     total.fill(1.0)
-    times = []
-    for _ in range(reports):
-        vector = rng.standard_normal(dimension, dtype=np.float32)
-        start = time.perf_counter()
-        total += vector
-        times.append(time.perf_counter() - start)
-    return times
+    vectors = (rng.standard_normal(dimension, dtype=np.float32) for _ in range(reports))
+    return [clocked(partial(np.add, total, vector, out=total))().wall for vector in vectors]
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Return times, rates, sizes and ratios."""
-    reports, dimension, dim_out = options.reports, options.dimension, options.dim_out
+def main(
+    reports: Annotated[int, typer.Option(min=1)] = 100_000,
+    dimension: Annotated[int, typer.Option(min=1, help="d")] = 10_000_000,
+    dim_out: Annotated[int, typer.Option(min=1, help="h")] = 238,
+    dense_reports: Annotated[int, typer.Option(min=1, help="Vectors to time.")] = 50,
+    output: options.Report = None,
+) -> None:
+    """Find times, rates, sizes and ratios."""
     bytes_seconds, total = time_bytes(reports, dimension, dim_out)
     message_seconds, message_total = time_messages(reports, dimension, dim_out)
     if not np.array_equal(total, message_total):
         raise RuntimeError("the two ways disagree on the sum")
-    dense = time_dense(options.dense_reports, dimension)
+    dense = time_dense(dense_reports, dimension)
+    mean, least = float(np.mean(dense)), float(np.min(dense))
     # Mean, not median: an extrapolated total is a number of mean additions.
-    dense_seconds = float(np.mean(dense)) * reports
+    dense_seconds = mean * reports
     size = 2 + encoded_length(dimension, dim_out)
-    return {
+    result = {
         "reports": reports,
         "dimension": dimension,
         "dim_out": dim_out,
@@ -182,9 +173,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "dense": {
             "timed_reports": len(dense),
             "seconds_per_report": {
-                "mean": float(np.mean(dense)),
+                "mean": mean,
                 "median": float(np.median(dense)),
-                "least": float(np.min(dense)),
+                "least": least,
             },
             "extrapolated_seconds": dense_seconds,
             "reports_per_second": reports / dense_seconds,
@@ -193,53 +184,13 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             "bytes": dense_seconds / bytes_seconds,
             "messages": dense_seconds / message_seconds,
             # The harder comparison: every dense addition as fast as the fastest seen.
-            "bytes_against_least": float(np.min(dense)) * reports / bytes_seconds,
+            "bytes_against_least": least * reports / bytes_seconds,
         },
         "payload_bytes": {"report": size, "dense": 4 * dimension, "ratio": 4 * dimension / size},
     }
-
-
-def print_result(result: dict[str, Any]) -> None:
-    """Print one line for each way."""
-    reports, dimension = f"{result['reports']:,}", f"{result['dimension']:,}"
-    print(f"{reports} reports of {result['dim_out']} of {dimension} dimensions")
-    lines = (
-        ("bytes to sum", result["bytes"]["seconds"], result["bytes"]),
-        ("messages to sum", result["messages"]["seconds"], result["messages"]),
-        ("dense (extrapolated)", result["dense"]["extrapolated_seconds"], result["dense"]),
-    )
-    for name, seconds, part in lines:
-        print(f"{name:<21} {seconds:>10.2f} s {part['reports_per_second']:>12,.0f} reports/s")
-    faster, size = result["times_faster_than_dense"], result["payload_bytes"]
-    print(
-        f"times faster than dense: {faster['bytes']:.0f} from bytes, "
-        f"{faster['messages']:.0f} from messages; against the fastest dense addition "
-        f"{faster['bytes_against_least']:.0f}"
-    )
-    print(f"bytes per report: {size['report']:,} against {size['dense']:,}, {size['ratio']:,.0f}x")
-
-
-def _count(text: str) -> int:
-    value = float(text)
-    if value != int(value) or value < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text}")
-    return int(value)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--reports", type=_count, default=100_000)
-    parser.add_argument("--dimension", type=_count, default=10_000_000, help="d")
-    parser.add_argument("--dim-out", type=_count, default=238, help="h")
-    parser.add_argument("--dense-reports", type=_count, default=50, help="vectors to time")
-    parser.add_argument("--output", type=Path, help="JSON file to write")
-    options = parser.parse_args(arguments)
-    result = measure(options)
-    print_result(result)
-    if options.output is not None:
-        write_report(options.output, "benchmarks/aggregation.py", arguments, result)
-    return 0
+    say(result)
+    report(output, result)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    typer.run(main)

@@ -8,25 +8,25 @@ of the initial weights; noise takes none. Runs that are there are not repeated.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
 import statistics
 import tempfile
-import time
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
+import _options as options
 import typer
-from _environment import write_report
-from _runs import Output, Run, Seeds, earlier, is_known
+from _examples import EXAMPLES
+from _runs import Run, Runs, groups
 
 from flower_ldp.simulation import load_folder, run_in_process
 
-ROOT = Path(__file__).resolve().parents[1]
-APP = ROOT / "examples" / "signdsfl"
-OUTPUT = ROOT / "benchmarks" / "results" / "signdsfl.json"
+APP = EXAMPLES / "signdsfl"
 NODES, TOLD = 50, (10, 20, 30)
 ROWS: dict[str, dict[str, Any]] = {
     "ours": {},
@@ -53,49 +53,35 @@ def train(changes: dict[str, Any], folder: str) -> Run:
 def summary(runs: list[Run]) -> list[Run]:
     """Return mean and deviation of each row's runs after some rounds, and the largest fall."""
     made = []
-    for name in ROWS:
-        mine = [one["accuracy_by_round"] for one in runs if one["row"] == name]
-        if not mine:
-            continue
-        line: Run = {"row": name, "seeds": len(mine)}
+    for group in groups(runs, lambda run: run["row"]):
+        mine = [one["accuracy_by_round"] for one in group]
+        line: Run = {"row": group[0]["row"], "seeds": len(mine)}
         for at in TOLD:
             found = [one[at] for one in mine]
             line[f"accuracy_mean_{at}"] = round(statistics.mean(found), 4)
             line[f"accuracy_standard_deviation_{at}"] = round(statistics.pstdev(found), 4)
         falls = [before - after for one in mine for before, after in pairwise(one)]
-        line["largest_fall_in_a_round"] = round(max(falls), 4)
-        made.append(line)
+        made.append(line | {"largest_fall_in_a_round": round(max(falls), 4)})
     return made
 
 
 def main(
-    seeds: Seeds = 5,
-    only: Annotated[list[str] | None, typer.Option(help="Rows, by name; repeatable.")] = None,
-    output: Output = OUTPUT,
+    seeds: options.Seeds = 5,
+    only: options.Only = None,
+    output: options.Output = options.RESULTS / "signdsfl.json",
 ) -> None:
     """Train by each rule with each seed, and write means and spreads."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    runs = earlier(output)
-    wanted = [
-        {"row": name, "seed": seed, **changes}
-        for seed in range(1, seeds + 1)
-        for name, changes in ROWS.items()
-        if not only or name in only
-    ]
+    runs = Runs(output, summary)
+    names = [name for name in ROWS if not only or name in only]
     with tempfile.TemporaryDirectory() as folder:
         policy = Path(folder, "policy.yaml")
         policy.write_text((APP / "simulation_policy.yaml").read_text(encoding="utf-8"))
         os.environ["FLOWER_LDP_POLICY"] = str(policy)
-        for one in wanted:
-            if is_known(one, runs):
-                continue
-            began = time.perf_counter()
-            found = train({name: one[name] for name in one if name != "row"}, folder)
-            runs.append({**one, **found, "seconds": round(time.perf_counter() - began, 1)})
-            body = {"summary": summary(runs), "runs": runs}
-            write_report(output, "benchmarks/baseline.py", ["--seeds", str(seeds)], body)
-    for line in summary(runs):
-        print(line)
+        for seed, name in itertools.product(range(1, seeds + 1), names):
+            changes = {"seed": seed, **ROWS[name]}
+            runs.make({"row": name, **changes}, partial(train, changes, folder))
+    runs.show()
 
 
 if __name__ == "__main__":

@@ -11,15 +11,16 @@ common direction with a weight of 0.3 and one of its own besides.
 
 from __future__ import annotations
 
-import argparse
-import time
-from collections.abc import Callable
+import itertools
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+import _options as options
 import numpy as np
-from _environment import write_report
+import typer
+from _environment import report
+from _runs import say
+from _timing import timed, times
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import Codeword, CodewordReport, RandomSource, SignDS
@@ -30,31 +31,21 @@ WEIGHTS = 2_010
 Floats = NDArray[np.float64]
 
 
-def seconds(call: Callable[[], Any], repeats: int) -> float:
-    """Return the least processor time of a call."""
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        call()
-        times.append(time.process_time() - start)
-    return min(times)
-
-
-def timed(size: int, repeats: int) -> dict[str, Any]:
+def timed_at(size: int, repeats: int) -> dict[str, Any]:
+    """Return the least processor time of a report beside SignDS's, and that of rounds' sums."""
     rng, codeword = RandomSource.from_os(), Codeword(8.0).sized(size)
     update = np.random.default_rng(0).standard_normal(size, dtype=np.float32)
-    signds = SignDS(8.0).sized(size)
-    mine = seconds(partial(codeword.randomize, update, rng), repeats)
-    its = seconds(partial(signds.randomize, update, rng), repeats)
+    mechanisms = {"mine": codeword, "its": SignDS(8.0).sized(size)}
+    calls = {name: partial(one.randomize, update, rng) for name, one in mechanisms.items()}
+    mine, its = (one.least_cpu for one in times(calls, repeats).values())
     found: dict[str, Any] = {"size": size, "seconds": mine, "times SignDS": mine / its}
     if size <= 10**6:
         order, places = codeword.plan(size).order, np.random.default_rng(1)
         for count in (1_000, 10_000):
             rows = places.integers(order, size=count).tolist()
             reports = [CodewordReport(order, i % 64, row, 1) for i, row in enumerate(rows)]
-            found[f"seconds, total of {count}"] = seconds(
-                partial(codeword.total, reports, size), min(repeats, 2)
-            )
+            total = timed(partial(codeword.total, reports, size), min(repeats, 2))
+            found[f"seconds, total of {count}"] = total.least_cpu
     return found
 
 
@@ -89,25 +80,19 @@ def cosines(epsilon: float, share: float, clients: int, seeds: int) -> dict[str,
     return {"epsilon": epsilon, "share": share, "clients": clients, **cells, "said": said}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+def main(
+    repeats: options.Repeats = 5, seeds: options.Seeds = 5, output: options.Report = None
+) -> None:
+    """Time reports and sums, then find the cosines."""
+    cells = itertools.product((8.0, 4.0), (1.0, 0.3), (25, 1_000))
+    measures = [partial(timed_at, size, repeats) for size in SIZES]
+    measures += [partial(cosines, *cell, seeds) for cell in cells]
     rows: list[dict[str, Any]] = []
-    for size in options.sizes:
-        rows.append(timed(size, options.repeats))
-        print(rows[-1], flush=True)
-    for epsilon in (8.0, 4.0):
-        for share in (1.0, 0.3):
-            for clients in (25, 1_000):
-                rows.append(cosines(epsilon, share, clients, options.seeds))
-                print(rows[-1], flush=True)
-    if options.output is not None:
-        write_report(options.output, "benchmarks/codeword.py", None, {"rows": rows})
+    for measure in measures:
+        rows.append(measure())
+        say(rows[-1])
+    report(output, {"rows": rows})
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

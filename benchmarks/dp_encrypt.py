@@ -17,38 +17,26 @@ that are there are not repeated.
 
 from __future__ import annotations
 
-import json
+import itertools
 import statistics
-import sys
-import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import _examples  # noqa: F401
+import _options as options
 import numpy as np
 import torch
 import typer
-from _environment import write_report
-from _runs import (
-    Changes,
-    EvaluateOn,
-    Mnist,
-    Output,
-    Run,
-    Seeds,
-    arguments,
-    changed,
-    earlier,
-    is_known,
-)
+from _networks import descend
+from _published_signds import put, weights_of
+from _runs import Run, Runs, deviation, groups
+from numpy.typing import NDArray
+from signds_example import data, model, training
 from torch import nn
 
 from flower_ldp.mechanisms import Gaussian, RandomSource
-
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "examples" / "signds"))
-
-from signds_example import data, model, training  # noqa: E402
 
 CLIENTS, STEPS, BATCH, RATE = 100, 15, 16, 0.1
 
@@ -72,31 +60,20 @@ ROWS = (
 )
 
 
-def local_update(net: nn.Module, images: data.Split, mine: torch.Tensor) -> np.ndarray[Any, Any]:
+def local_update(net: nn.Module, images: data.Split, mine: torch.Tensor) -> NDArray[Any]:
     """Train a client's copy of the model, and return by how much its weights moved."""
     before = weights_of(net)
-    optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
-    for batch in training.batches(mine, STEPS, BATCH):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(net(images.images[batch]), images.labels[batch]).backward()
-        optimizer.step()
+
+    def loss(rows: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(net(images.images[rows]), images.labels[rows])
+
+    descend(torch.optim.SGD(net.parameters(), RATE), training.batches(mine, STEPS, BATCH), loss)
     update = weights_of(net) - before
     put(before, net)
     return np.asarray(update.numpy())
 
 
-def weights_of(net: nn.Module) -> torch.Tensor:
-    return torch.cat([p.detach().reshape(-1) for p in net.parameters()])
-
-
-def put(weights: torch.Tensor, net: nn.Module) -> None:
-    with torch.no_grad():
-        sizes = [p.numel() for p in net.parameters()]
-        for p, values in zip(net.parameters(), weights.split(sizes), strict=True):
-            p.copy_(values.view(p.shape))
-
-
-def clipped(update: np.ndarray[Any, Any], norm: float) -> np.ndarray[Any, Any]:
+def clipped(update: NDArray[Any], norm: float) -> NDArray[Any]:
     return update * min(1.0, norm / max(float(np.linalg.norm(update)), 1e-30))
 
 
@@ -111,7 +88,8 @@ def federate(path: Path, settings: Settings, seed: int, evaluate_on: str) -> Run
     lengths: list[float] = []
     mechanism = settings.epsilon and Gaussian(settings.epsilon, settings.delta, settings.clip_norm)
     for number in range(1, settings.rounds + 1):
-        total = np.zeros(len(weights_of(net)))
+        weights = weights_of(net)
+        total = np.zeros(len(weights))
         for part in parts:
             update = local_update(net, held.train, torch.as_tensor(part))
             lengths.append(float(np.linalg.norm(update)))
@@ -121,7 +99,7 @@ def federate(path: Path, settings: Settings, seed: int, evaluate_on: str) -> Run
                 total += clipped(update, settings.clip_norm)
         mean = mechanism.estimate(total.astype(np.int64), CLIENTS) if mechanism else total / CLIENTS
         step = torch.tensor(settings.server_rate * mean, dtype=torch.float32)
-        put(weights_of(net) + step, net)
+        put(weights + step, net)
         if number % 5 == 0 or number == settings.rounds:
             right, _ = model.accuracy_and_loss(net, held.held_out.images, held.held_out.labels)
             net.train()
@@ -136,53 +114,33 @@ def federate(path: Path, settings: Settings, seed: int, evaluate_on: str) -> Run
 
 def summary(runs: list[Run]) -> list[Run]:
     """Return mean and spread over seeds, for each row of settings and part of the data."""
-    groups: dict[str, list[Run]] = {}
-    for run in runs:
-        groups.setdefault(json.dumps([run["evaluated-on"], run["settings"]]), []).append(run)
     rows = []
-    for name, group in groups.items():
-        found = [run["accuracy"] for run in group]
-        part, settings = json.loads(name)
-        rows.append(
-            {
-                **settings,
-                "evaluated-on": part,
-                "seeds": len(found),
-                "mean": round(statistics.mean(found), 4),
-                "deviation": round(statistics.stdev(found), 4) if len(found) > 1 else None,
-            }
-        )
+    for group in groups(runs, lambda run: [run["evaluated-on"], run["settings"]]):
+        found, first = [run["accuracy"] for run in group], group[0]
+        row = {**first["settings"], "evaluated-on": first["evaluated-on"], "seeds": len(found)}
+        mean = round(statistics.mean(found), 4)
+        rows.append({**row, "mean": mean, "deviation": deviation(found)})
     return rows
 
 
 def main(
-    mnist: Mnist,
-    seeds: Seeds = 3,
+    mnist: options.Mnist,
+    seeds: options.Seeds = 3,
     row: Annotated[
         list[int] | None, typer.Option(min=1, max=len(ROWS), help="Rows to run; repeatable.")
     ] = None,
-    evaluate_on: EvaluateOn = "test",
-    set_: Changes = None,
-    output: Output = HERE / "results" / "dp_encrypt.json",
+    evaluate_on: options.EvaluateOn = "test",
+    set_: options.Changes = None,
+    output: options.Output = options.RESULTS / "dp_encrypt.json",
 ) -> None:
     """Train for each row and seed; write a results file."""
     torch.set_num_threads(1)
-    words = arguments(evaluate_on, set_) + [f"--row {number}" for number in row or []]
-    runs = earlier(output)
-    for number in row or range(1, len(ROWS) + 1):
-        settings = changed(ROWS[number - 1], set_)
-        for seed in range(1, seeds + 1):
-            run: Run = {"evaluated-on": evaluate_on, "settings": asdict(settings), "seed": seed}
-            if is_known(run, runs):
-                continue
-            began = time.process_time()
-            run |= federate(mnist, settings, seed, evaluate_on)
-            run["processor-seconds"] = round(time.process_time() - began, 1)
-            run["command"] = " ".join(["python benchmarks/dp_encrypt.py", *words])
-            runs.append(run)
-            print(f"{settings} seed {seed}: {run['accuracy']:.4f}", flush=True)
-            body = {"clients": CLIENTS, "summary": summary(runs), "runs": runs}
-            write_report(output, "benchmarks/dp_encrypt.py", words, body)
+    runs = Runs(output, summary, clients=CLIENTS)
+    for number, seed in itertools.product(row or range(1, len(ROWS) + 1), range(1, seeds + 1)):
+        settings = options.changed(ROWS[number - 1], set_)
+        one: Run = {"evaluated-on": evaluate_on, "settings": asdict(settings), "seed": seed}
+        runs.make(one, partial(federate, mnist, settings, seed, evaluate_on))
+    runs.show()
 
 
 if __name__ == "__main__":

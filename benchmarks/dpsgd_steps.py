@@ -21,10 +21,7 @@ memory of two steps above model and rows, a weight. The weights that an optimize
 
 from __future__ import annotations
 
-import json
 import statistics
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -33,9 +30,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
+import _options as options
 import torch
 import typer
-from _environment import write_report
+from _environment import report
+from _runs import elsewhere, say
+from _timing import alternated, clocked
 from opacus import GradSampleModule
 from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
@@ -178,14 +178,12 @@ def other(way: str, case: Case, rows: int) -> Callable[[], float]:
         optimizer = DPOptimizerFastGradientClipping(optimizer, **terms)
         measure = DPLossFastGradientClipping(model, optimizer, nn.CrossEntropyLoss())
 
-    def step() -> float:
-        start = time.process_time()
+    def step() -> None:
         optimizer.zero_grad()
         measure(model(features), targets).backward()
         optimizer.step()
-        return time.process_time() - start
 
-    return step
+    return timed(step)
 
 
 WAYS = ("own", "hooks", "ghost", "plain")
@@ -200,24 +198,16 @@ def milliseconds(values: Sequence[float]) -> dict[str, float]:
     return {"median": 1e3 * statistics.median(values), "least": 1e3 * min(values)}
 
 
-def alternated(calls: dict[str, Callable[[], float]], repeats: int) -> dict[str, Found]:
+def in_turn(calls: dict[str, Callable[[], float]], repeats: int) -> dict[str, Found]:
     """Call all in turn and return milliseconds of each; two turns warm up."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    names = list(calls)
-    for number in range(2 + repeats):
-        # Each is first in its turn, so that none profits from another's cache.
-        turn = number % len(names)
-        for name in names[turn:] + names[:turn]:
-            found = calls[name]()
-            if number >= 2:
-                seconds[name].append(found)
-    return {name: milliseconds(values) for name, values in seconds.items()}
+    found = alternated(calls, repeats, warm_up=2)
+    return {name: milliseconds(values) for name, values in found.items()}
 
 
 def steps(name: str, examples: int, max_rows: int, repeats: int) -> Found:
     """Time steps of all ways."""
     case = CASES[name]
-    found = alternated({w: way_of(w, case, examples, max_rows) for w in WAYS}, repeats)
+    found = in_turn({w: way_of(w, case, examples, max_rows) for w in WAYS}, repeats)
     ratios = {
         f"own_over_{way}": {at: found["own"][at] / found[way][at] for at in ("median", "least")}
         for way in WAYS[1:]
@@ -248,7 +238,7 @@ def parts(name: str, examples: int, repeats: int) -> Found:
 
     # The step's own passes may not be inside of others that hold the same model.
     total = own.sum(weights, own.examples)
-    outside = alternated(
+    outside = in_turn(
         {
             "own": own,
             "public": timed(lambda: own.sum(weights, [])),
@@ -263,7 +253,7 @@ def parts(name: str, examples: int, repeats: int) -> Found:
         if found is None:
             raise RuntimeError("the row fails")
         gradient = found.clone()
-        inside = alternated(
+        inside = in_turn(
             {
                 "settings": timed(bare.begin),
                 "begin": timed(lambda: passes.begin(weights)),
@@ -293,12 +283,7 @@ def parts(name: str, examples: int, repeats: int) -> Found:
 
 
 def timed(call: Callable[[], object]) -> Callable[[], float]:
-    def seconds() -> float:
-        start = time.process_time()
-        call()
-        return time.process_time() - start
-
-    return seconds
+    return lambda: clocked(call)().cpu
 
 
 def _resident(name: str) -> int:
@@ -307,8 +292,10 @@ def _resident(name: str) -> int:
     return 1024 * int(text.partition(f"{name}:")[2].split()[0])
 
 
-def memory_here(way: str, width: int, examples: int, max_rows: int) -> Found:
-    """Take two steps in this process and return how much more memory it had meanwhile."""
+def memory(way: str, width: int, examples: int, max_rows: int) -> Found:
+    """Take two steps, in a process of its own; return how much more memory it had meanwhile."""
+    warnings.simplefilter("ignore")  # of Opacus's hooks
+    torch.set_num_threads(1)
     way_of(way, CASES["linear"], 2, 1)()  # what libraries keep for themselves
     case, before = Case(lambda: perceptron(width, width)), []
 
@@ -334,15 +321,6 @@ def memory_here(way: str, width: int, examples: int, max_rows: int) -> Found:
     }
 
 
-def memory(way: str, width: int, examples: int, max_rows: int) -> Found:
-    """Measure memory in a fresh process."""
-    words = [way, width, examples, max_rows]
-    command = [sys.executable, __file__, "--memory-here", " ".join(map(str, words))]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    found: Found = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def missed(body: Found) -> list[str]:
     """Return the goals that were measured and not met."""
     ratio = [
@@ -363,26 +341,8 @@ def missed(body: Found) -> list[str]:
 
 def show(body: Found) -> None:
     """Print what was measured."""
-    print("milliseconds a step, median (least)")
-    for one in body["steps"]:
-        times = "  ".join(
-            f"{way} {at['median']:.1f} ({at['least']:.1f})"
-            for way, at in one["milliseconds"].items()
-        )
-        ratio = one["own_over_hooks"]
-        print(
-            f"{one['weights']:>9,} x{one['max_rows']}  {times}  "
-            f"own / hooks {ratio['median']:.2f} ({ratio['least']:.2f})"
-        )
-    for one in body["parts"]:
-        print(f"\n{one['weights']:,} weights: a step of {one['step']:.2f} ms at least")
-        for part, value in one["least_milliseconds"].items():
-            print(f"  {part:<36} {value:>8.2f} {100 * value / one['step']:>5.0f} %")
-    for one in body["memory"]:
-        print(
-            f"{one['way']:<6} {one['examples']:>5} examples x{one['max_rows']} "
-            f"{one['bytes_a_weight']:>6.1f} bytes a weight of {one['weights']:,}"
-        )
+    for one in (*body["steps"], *body["parts"], *body["memory"]):
+        say(one)
     for line in body["missed"]:
         print(f"MISSED {line}")
 
@@ -394,17 +354,14 @@ def main(
     repeats: Annotated[int, typer.Option(min=1, help="Steps of each way.")] = 40,
     width: Annotated[int, typer.Option(min=1, help="Of the model for memory.")] = 2_800,
     many: Annotated[int, typer.Option(min=1, help="Examples for memory, beside those.")] = 2_400,
-    memory_here_: Annotated[str, typer.Option("--memory-here", hidden=True)] = "",
-    output: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
+    output: options.Report = None,
 ) -> None:
     """Measure steps, parts and memory; exit status 1 if a goal is missed."""
     warnings.simplefilter("ignore")  # of Opacus's hooks
     torch.set_num_threads(1)
-    if memory_here_:
-        way, *words = memory_here_.split()
-        print(json.dumps(memory_here(way, *map(int, words))))
-        return
     names = model or list(CASES)
+    kept = [("own", examples, 1), ("own", many, 1), ("own", examples, 8)]
+    kept += [(way, examples, 1) for way in WAYS[1:]]
     body: Found = {
         "torch": torch.__version__,
         "opacus": opacus_version,
@@ -414,22 +371,11 @@ def main(
             steps(name, examples, rows, repeats) for name in names for rows in max_rows or [1, 8]
         ],
         "parts": [parts(name, examples, repeats) for name in names],
-        "memory": [
-            memory(*one)
-            for one in (
-                ("own", width, examples, 1),
-                ("own", width, many, 1),
-                ("own", width, examples, 8),
-                ("hooks", width, examples, 1),
-                ("ghost", width, examples, 1),
-                ("plain", width, examples, 1),
-            )
-        ],
+        "memory": [elsewhere(memory, way, width, *size) for way, *size in kept],
     }
     body["missed"] = missed(body)
     show(body)
-    if output is not None:
-        write_report(output, "benchmarks/dpsgd_steps.py", None, body)
+    report(output, body)
     raise typer.Exit(int(bool(body["missed"])))
 
 

@@ -23,17 +23,16 @@ images as clients; it reads no test image.
 
 from __future__ import annotations
 
-import argparse
-import sys
-import time
 import warnings
-from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Annotated
 
+import _options as options
 import numpy as np
 import torch
-from _environment import write_report
+import typer
+from _environment import report
+from _runs import Run, groups, say, table
 from evaluation_models import PROXIES, ModelRows, Rows, load_images, models
 
 from flower_ldp.mechanisms.base import NoProtectionWarning
@@ -122,7 +121,7 @@ def codebooks(rows: Rows, *, tuning: bool, levels: int | None) -> dict[str, Rows
 
 def measure(
     model: ModelRows, sizes: list[int], *, tuning: bool, levels: int | None
-) -> Iterator[dict[str, object]]:
+) -> Iterator[Run]:
     """Yield one record for each method, epsilon, number of clients and repeat."""
     books = {
         name: codebooks(rows, tuning=tuning, levels=levels) for name, rows in model.proxies.items()
@@ -150,7 +149,7 @@ def measure(
                 }
 
 
-def trusted(model: ModelRows, sizes: list[int]) -> Iterator[dict[str, object]]:
+def trusted(model: ModelRows, sizes: list[int]) -> Iterator[Run]:
     """Yield what ``score_trust`` says of the silhouette by confidence codes."""
     rows = model.proxies["matched"]
     for total in sizes:
@@ -170,85 +169,61 @@ def trusted(model: ModelRows, sizes: list[int]) -> Iterator[dict[str, object]]:
             }
 
 
-def summarize(records: list[dict[str, object]]) -> list[dict[str, object]]:
-    """Return mean and standard deviation of absolute relative errors over seeds and repeats."""
-    groups: dict[tuple[object, ...], list[dict[str, float]]] = defaultdict(list)
+def keys_of(record: Run) -> Run:
+    """Return what records have in common that differ in model and draw alone."""
     keys = ("method", "proxy", "clients", "iterations", "epsilon")
-    for record in records:
-        groups[tuple(record[key] for key in keys)].append(record["errors"])  # type: ignore[arg-type]
-    cells = []
-    for group, errors in groups.items():
-        cell: dict[str, object] = dict(zip(keys, group, strict=True))
-        for name in SCORES:
-            absolute = np.abs([error[name] for error in errors])
-            cell[name] = {
-                "mean": round(float(absolute.mean()), 4),
-                "std": round(float(absolute.std()), 4),
-                "bias": round(float(np.mean([error[name] for error in errors])), 4),
-            }
-        cells.append({**cell, "runs": len(errors)})
-    return cells
+    return {key: record[key] for key in keys}
 
 
-def print_tables(cells: list[dict[str, object]]) -> None:
-    """Print mean absolute errors in percent; a column is an epsilon."""
-    lines: dict[tuple[object, ...], dict[float, str]] = defaultdict(dict)
-    for cell in cells:
-        key = tuple(cell[name] for name in ("clients", "iterations", "method", "proxy"))
-        both = [100 * float(cell[name]["mean"]) for name in SCORES]  # type: ignore[index]
-        lines[key][float(cell["epsilon"])] = f"{both[0]:.1f}/{both[1]:.1f}"  # type: ignore[arg-type]
-    before: object = None
-    print("mean absolute error in percent, silhouette/Calinski-Harabasz")
-    for key in sorted(lines, key=str):
-        if key[:2] != before:
-            print(f"\nN = {key[0]:,}, model of {key[1]} iterations")
-            before = key[:2]
-        shown = "  ".join(f"{epsilon:g}: {text}" for epsilon, text in sorted(lines[key].items()))
-        print(f"  {key[2]!s:<18}{key[3]!s:<9}{shown}")
+def summarized(group: list[Run]) -> Run:
+    """Return mean and standard deviation of absolute relative errors over seeds and repeats."""
+    cell = keys_of(group[0])
+    for name in SCORES:
+        errors = np.array([record["errors"][name] for record in group])
+        figures = {"mean": abs(errors).mean(), "std": abs(errors).std(), "bias": errors.mean()}
+        cell[name] = {figure: round(float(one), 4) for figure, one in figures.items()}
+    return {**cell, "runs": len(group)}
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("data", type=Path, help="npz in MNIST's layout")
-    parser.add_argument("--tune", action="store_true", help="choose levels on held-out data")
-    parser.add_argument("--levels", type=int, help="only confidence codes, with so many levels")
-    parser.add_argument("--seeds", nargs="+", type=int, help="of the models")
-    parser.add_argument("--clients", nargs="+", type=int, help="N")
-    parser.add_argument("--output", type=Path, help="JSON file to write")
-    options = parser.parse_args(arguments)
-    seeds = options.seeds or ([100, 101, 102] if options.tune else [0, 1, 2])
-    sizes = options.clients or ([1000] if options.tune else list(REPEATS))
+def main(
+    data: options.Mnist,
+    tune: Annotated[bool, typer.Option("--tune", help="Choose levels on held-out data.")] = False,
+    levels: Annotated[int | None, typer.Option(help="Only confidence codes, with these.")] = None,
+    seeds: Annotated[list[int] | None, typer.Option(help="Of the models; repeatable.")] = None,
+    clients: Annotated[list[int] | None, typer.Option(help="N; repeatable.")] = None,
+    output: options.Report = None,
+) -> None:
+    """Score the clusters of all models by all methods."""
+    seeds = seeds or ([100, 101, 102] if tune else [0, 1, 2])
+    sizes = clients or ([1000] if tune else list(REPEATS))
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", NoProtectionWarning)
-    images = load_images(options.data, PROXY_ROWS, tuning=options.tune)
-    records: list[dict[str, object]] = []
-    trust: list[dict[str, object]] = []
-    confidences = []
-    start = time.monotonic()
-    for seed in seeds:
-        for model in models(images, seed, ITERATIONS):
-            top = float(model.clients.max(axis=1).mean())
-            confidences.append({"seed": seed, "iterations": model.iterations, "top": round(top, 3)})
-            records.extend(measure(model, sizes, tuning=options.tune, levels=options.levels))
-            if not options.tune and options.levels is None and model.iterations in TRUST_ITERATIONS:
-                trust.extend(trusted(model, sizes))
-            elapsed = time.monotonic() - start
-            print(f"seed {seed}, {model.iterations} iterations: {elapsed:.0f} s", file=sys.stderr)
-    cells = summarize(records)
-    print_tables(cells)
-    if options.output is not None:
-        body = {
-            "seeds": seeds,
-            "proxies": list(PROXIES),
-            "proxy_rows": PROXY_ROWS,
-            "torch": torch.__version__,
-            "mean_top_probability": confidences,
-            "cells": cells,
-            "trust": trust,
-        }
-        write_report(options.output, "benchmarks/evaluation.py", arguments, body)
-    return 0
+    images = load_images(data, PROXY_ROWS, tuning=tune)
+    records: list[Run] = []
+    trust: list[Run] = []
+    confidences: list[Run] = []
+    for model in (one for seed in seeds for one in models(images, seed, ITERATIONS)):
+        top = float(model.clients.max(axis=1).mean())
+        confidences.append(
+            {"seed": model.seed, "iterations": model.iterations, "top": round(top, 3)}
+        )
+        say(confidences[-1])
+        records.extend(measure(model, sizes, tuning=tune, levels=levels))
+        if not tune and levels is None and model.iterations in TRUST_ITERATIONS:
+            trust.extend(trusted(model, sizes))
+    cells = [summarized(group) for group in groups(records, keys_of)]
+    table(cells)
+    body = {
+        "seeds": seeds,
+        "proxies": list(PROXIES),
+        "proxy_rows": PROXY_ROWS,
+        "torch": torch.__version__,
+        "mean_top_probability": confidences,
+        "cells": cells,
+        "trust": trust,
+    }
+    report(output, body)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    typer.run(main)

@@ -15,7 +15,6 @@ either direction, on one half of the answers, judged on the other half. A half i
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import multiprocessing
 import random
@@ -26,12 +25,16 @@ import time
 from hashlib import sha256
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import _options as options
 import numpy as np
+import typer
 import uvicorn
-from _environment import write_report
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, Metadata, RecordDict
+from _environment import report
+from _messages import End, signds_proposal, train_message
+from _runs import say
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import message_pb2, runtime_pb2
 from flwr.supercore.constant import TASK_TOKEN_HEADER, TaskType
@@ -43,14 +46,12 @@ from flwr.supernode.nodestate import NodeStateFactory
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import RELEASES, LdpMod
-from flower_ldp.mechanisms.signds import SignDS
-from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.node import runtime_api as calls_module
-from flower_ldp.node.flower_api import Channel, object_ids, pack
+from flower_ldp.node.flower_api import object_ids, pack
 from flower_ldp.node.guard import Guard
 from flower_ldp.node.report_mac import MacAuthorizer
 from flower_ldp.node.runtime_api import AppCalls
-from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
+from flower_ldp.wire.proposal import PROPOSAL_KEY
 
 RUN, NODE = 3, 7
 FAB = sha256(b"content").hexdigest()
@@ -75,43 +76,34 @@ def far_end(pipe: Connection) -> None:
         pipe.send(time.monotonic() if last else 0.0)
 
 
-class Link:
-    """The SuperLink's end of a connection."""
+class Link(End):
+    """Tells another process of each answer."""
+
+    node = NODE
 
     def __init__(self, pipe: Connection) -> None:
+        super().__init__()
         self._pipe = pipe
-        self._objects: dict[str, bytes] = {}
         self._left = 0
-        self.message: Message | None = None
         self.arrived: float | None = None
 
-    def channel(self) -> Channel:
-        """Return the connection."""
-        return Channel(
-            NODE,
-            self._receive,
-            self._send,
-            lambda run_id: None,
-            lambda fab_hash, run_id: None,
-            lambda run_id, name: self._objects[name],
-            self._push,
-            lambda run_id, name: None,
-        )
-
-    def _receive(self) -> tuple[Message, Any] | None:
+    def receive(self) -> tuple[Message, Any] | None:
+        """Hand out the message once."""
         message, self.message = self.message, None
         if message is None:
             return None
-        tree, self._objects = pack(message)
+        tree, self.objects = pack(message)
         return message, tree
 
-    def _send(self, message: Message, object_tree: Any, run_time: float) -> tuple[set[str], str]:
+    def send(self, message: Message, object_tree: Any, run_time: float) -> tuple[set[str], str]:
+        """Take an answer."""
         self._call(last=False)
-        names = object_ids(object_tree)
+        names, session = super().send(message, object_tree, run_time)
         self._left = len(names)
-        return names, "session"
+        return names, session
 
-    def _push(self, run_id: int, session_id: str, object_id: str, contents: bytes) -> None:
+    def push(self, run_id: int, session_id: str, object_id: str, contents: bytes) -> None:
+        """Take an object of it."""
         self._left -= 1
         stamp = self._call(last=self._left == 0)
         if self._left == 0:
@@ -238,7 +230,15 @@ class Node:
         self.calls = AppCalls()
         gate = LdpMod(train=RELEASES["train"], authorizer=MacAuthorizer())
         config: Any = {"ldp-policy": str(folder / "policy.yaml")}
-        self.channel = _guard(self, gate, config, after)
+        guard = Guard(
+            self.link.channel(),
+            gate,
+            config,
+            hides=True,
+            calls=self.calls,
+            answer_after=lambda _: after,
+        )
+        self.channel = guard.channel()
         api = create_app(factory, None)
         server = uvicorn.Server(
             uvicorn.Config(self.calls.around(api), "127.0.0.1", 0, log_level="error")
@@ -281,21 +281,10 @@ class Node:
         time.sleep(0.05)
 
 
-def _guard(node: Node, gate: Any, config: Any, after: float) -> Channel:
-    options: dict[str, Any] = {}
-    if hasattr(AppCalls, "quiet"):
-        options = {"calls": node.calls, "answer_after": lambda _: after}
-    return Guard(node.link.channel(), gate, config, hides=True, **options).channel()
-
-
 def _message(number: int) -> Message:
     model = ArrayRecord({"w": Array(np.zeros((100, 600), np.float32))})
-    fields = UpdateProposal(SignDSRound(SignDS(epsilon=1.0, k=0.2), None, None)).to_fields()
-    where = Metadata(RUN, "", 1, NODE, "", f"{number}", time.time(), 3600.0, "train")
-    make: Any = Message
-    content = RecordDict({"arrays": model, PROPOSAL_KEY: ConfigRecord({**fields})})
-    found: Message = make(content=content, metadata=where)
-    return found
+    content = RecordDict({"arrays": model, PROPOSAL_KEY: signds_proposal(1.0, None, None)})
+    return train_message(content, number, target=NODE, run=RUN)
 
 
 def guessed(times: dict[bool, list[float]], seed: int = 0) -> dict[str, float]:
@@ -342,20 +331,21 @@ def run(answers: int, after: float) -> dict[str, Any]:
     return {**asked, "seconds_late": late, "right_guesses": guessed(times)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--answers", type=int, default=500, help="of each kind")
-    parser.add_argument("--after", type=float, default=0.5)
-    parser.add_argument("--open", action="store_true")
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
-    if options.open:
+def main(
+    answers: Annotated[int, typer.Option(min=2, help="Of each kind.")] = 500,
+    after: Annotated[float, typer.Option(help="Seconds until an answer leaves.")] = 0.5,
+    is_open: Annotated[
+        bool, typer.Option("--open", help="Let the node work around the moment too.")
+    ] = False,
+    output: options.Report = None,
+) -> None:
+    """Time answers of a node that is flooded or not, and guess which it was."""
+    if is_open:
         calls_module.QUIET, calls_module._LONGEST_QUIET = -3600.0, 0.0
-    found = run(options.answers, options.after)
-    print(found)
-    if options.output is not None:
-        write_report(options.output, "benchmarks/flooded_moment.py", None, found)
+    found = run(answers, after)
+    say(found)
+    report(output, found)
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -22,33 +22,36 @@ npz in MNIST's layout.
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import os
 import shutil
-import statistics
-import sys
 import tempfile
-import time
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import _options as options
 import numpy as np
 import torch
-from _environment import write_report
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, Metadata, RecordDict
+import typer
+from _environment import report
+from _examples import ROOT
+from _messages import asked_by_signds, signds_proposal
+from _runs import say
+from _timing import Taken, Times, alternated, clocked
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from gate_engine import EXAMPLE, Config, engine
+from signds_example import client_app, model, training
 from sklearn.datasets import load_digits
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.mechanisms.signds import SignDS
-from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.policy import load_policy
-from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 
-GOAL = 1.1
-ROOT = Path(__file__).resolve().parents[1]
+GOAL, EPSILON = 1.1, 100.0
+TRAINING: Config = {"local-steps": 20, "batch-size": 32, "model": "lenet5"}
+SIMULATION = ROOT / "configs" / "simulation_policy.yaml"
 
 
 def enlarged_digits(path: Path) -> None:
@@ -56,21 +59,14 @@ def enlarged_digits(path: Path) -> None:
     images, labels = load_digits(return_X_y=True)
     bytes_ = np.round(images.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
     large = np.pad(bytes_.repeat(3, axis=1).repeat(3, axis=2), ((0, 0), (2, 2), (2, 2)))
-    held_out = len(large) // 5
-    np.savez(
-        path,
-        x_train=large[held_out:],
-        y_train=labels[held_out:],
-        x_test=large[:held_out],
-        y_test=labels[:held_out],
-    )
+    (x_test, x_train), (y_test, y_train) = (np.split(a, [len(large) // 5]) for a in (large, labels))
+    np.savez(path, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
 
 
 def deployed(folder: Path) -> Path:
     """Write a policy as in a deployment, with a ledger that is on disk before all else."""
-    text = (ROOT / "configs" / "simulation_policy.yaml").read_text()
     path = folder / "policy.yaml"
-    path.write_text(text.replace("mode: simulation", "mode: deployment"))
+    path.write_text(SIMULATION.read_text().replace("mode: simulation", "mode: deployment"))
     path.chmod(0o600)
     Ledger.open(load_policy(path).ledger, create=True).close()
     return path
@@ -80,169 +76,86 @@ def simulated(folder: Path) -> Path:
     """Copy the policy for simulations, so that its ledger lies in ``folder``."""
     target = folder / "simulation"
     target.mkdir()
-    return Path(shutil.copy(ROOT / "configs" / "simulation_policy.yaml", target))
+    return Path(shutil.copy(SIMULATION, target))
 
 
-def app_config() -> Config:
-    """Return the example's own configuration."""
-    text = (EXAMPLE / "pyproject.toml").read_text()
-    config: Config = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
-    return config
-
-
-def run_config(options: argparse.Namespace, data: str) -> Config:
-    """Return what both ways of measuring set in the app's configuration."""
-    return {
-        "local-steps": options.local_steps,
-        "batch-size": options.batch_size,
-        "model": "lenet5",
-        "data": data,
-    }
-
-
-def train_message(
-    number: int, arrays: ArrayRecord, proposal: UpdateProposal[SignDSRound]
-) -> Message:
-    """Return what the SignDS strategy sends to a client."""
-    content = RecordDict(
-        {
-            "arrays": arrays,
-            "config": ConfigRecord({"server-round": number}),
-            PROPOSAL_KEY: ConfigRecord({**proposal.to_fields()}),
-        }
-    )
-    message: Message = Message(  # type: ignore[call-overload]  # its overloads lack metadata
-        content=content,
-        metadata=Metadata(
-            run_id=1,
-            message_id=f"ask-{number}",
-            src_node_id=1,
-            dst_node_id=2,
-            reply_to_message_id="",
-            group_id=str(number),
-            created_at=time.time(),
-            ttl=3_600.0,
-            message_type=MessageType.TRAIN,
-        ),
-    )
-    return message
-
-
-def in_process(options: argparse.Namespace, data: str) -> dict[str, Any]:
+def in_process(data: str, clients: int, repeats: int) -> dict[str, Any]:
     """Time the client's handler with and without the gate, in alternation."""
-    sys.path.insert(0, str(EXAMPLE))
-    from signds_example import client_app, model, training
-
     plain = ClientApp()
     plain.train()(training.train)
-    apps: dict[str, ClientApp] = {"with_gate": client_app.app, "without_gate": plain}
-    config = app_config() | run_config(options, data)
-    context = Context(
-        run_id=1,
-        node_id=2,
-        node_config={"partition-id": 0, "num-partitions": options.clients},
-        state=RecordDict(),
-        run_config=config,
-    )
+    project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())
+    config = project["tool"]["flwr"]["app"]["config"] | TRAINING | {"data": data}
+    node: Config = {"partition-id": 0, "num-partitions": clients}
+    context = Context(1, 2, node, RecordDict(), config)
     arrays = ArrayRecord(model.build("lenet5", 28, 1).state_dict())
-    proposal = UpdateProposal(SignDSRound(SignDS(options.epsilon, 0.2), 1.0, 1e-3))
-    seconds: dict[str, list[float]] = {name: [] for name in apps}
-    cpu_seconds: dict[str, list[float]] = {name: [] for name in apps}
+    proposal = signds_proposal(EPSILON)
     torch.set_num_threads(1)
-    for number in range(options.warm_up + options.repeats):
-        # Each goes first every other time, so that neither profits from the other's cache.
-        for name in list(apps)[:: 1 if number % 2 else -1]:
-            message = train_message(number, arrays, proposal)
-            start, cpu_start = time.perf_counter(), time.process_time()
-            reply = apps[name](message, context)
-            elapsed, cpu_elapsed = time.perf_counter() - start, time.process_time() - cpu_start
-            if reply.has_error():
-                raise RuntimeError(f"{name}: {reply.error.reason}")
-            if number >= options.warm_up:
-                seconds[name].append(elapsed)
-                cpu_seconds[name].append(cpu_elapsed)
-    medians = {name: statistics.median(values) for name, values in seconds.items()}
-    cpu_medians = {name: statistics.median(values) for name, values in cpu_seconds.items()}
+
+    def answering(app: ClientApp) -> Callable[[], Taken]:
+        numbers, replies = itertools.count(), list[Message]()
+
+        def answer() -> Taken:
+            number = next(numbers)
+            sent = RecordDict({"arrays": arrays})
+            sent["config"] = ConfigRecord({"server-round": number})
+            message = asked_by_signds(sent, proposal, number)
+            taken = clocked(lambda: replies.append(app(message, context)))()
+            if replies[-1].has_error():
+                raise RuntimeError(replies[-1].error.reason)
+            return taken
+
+        return answer
+
+    calls = {"with_gate": answering(client_app.app), "without_gate": answering(plain)}
+    found = {name: Times(one) for name, one in alternated(calls, repeats, warm_up=5).items()}
+    gated, bare = found.values()
     return {
-        "repeats": options.repeats,
-        "median_seconds": medians,
-        "least_seconds": {name: min(values) for name, values in seconds.items()},
-        "median_cpu_seconds": cpu_medians,
-        "ratio": medians["with_gate"] / medians["without_gate"],
-        "ratio_of_least": min(seconds["with_gate"]) / min(seconds["without_gate"]),
-        "ratio_of_cpu": cpu_medians["with_gate"] / cpu_medians["without_gate"],
+        "repeats": repeats,
+        "median_seconds": {name: one.median for name, one in found.items()},
+        "least_seconds": {name: one.least for name, one in found.items()},
+        "median_cpu_seconds": {name: one.cpu for name, one in found.items()},
+        "ratio": gated.median / bare.median,
+        "ratio_of_least": gated.least / bare.least,
+        "ratio_of_cpu": gated.cpu / bare.cpu,
     }
 
 
-def print_result(result: dict[str, Any]) -> None:
-    """Print one line for each way of measuring."""
-    for name in ("in_process", "engine"):
-        part = result.get(name)
-        if part is None:
-            continue
-        seconds = part["median_seconds"]
-        print(
-            f"{name:<11} with the gate {1e3 * seconds['with_gate']:>9.2f} ms, "
-            f"without {1e3 * seconds['without_gate']:>9.2f} ms, "
-            f"ratio {part['ratio']:.3f} (goal: at most {GOAL}), "
-            f"of the fastest {part['ratio_of_least']:.3f}"
-        )
-
-
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--repeats", type=int, default=200, help="calls with and without")
-    parser.add_argument("--warm-up", type=int, default=5, help="calls not counted")
-    parser.add_argument("--local-steps", type=int, default=20)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--epsilon", type=float, default=100.0, help="of the selection")
-    parser.add_argument("--clients", type=int, default=20)
-    parser.add_argument("--data", type=Path, help="npz in MNIST's layout; default: digits")
-    parser.add_argument("--engine", action="store_true", help="measure through flwr run too")
-    parser.add_argument("--rounds", type=int, default=10, help="of each engine run")
-    parser.add_argument("--engine-runs", type=int, default=2, help="of each kind")
-    parser.add_argument("--output", type=Path, help="JSON file to write")
-    options = parser.parse_args(arguments)
-    if min(options.repeats, options.engine_runs) < 1 or options.rounds < 4:
-        parser.error("--repeats and --engine-runs must be at least 1, --rounds at least 4")
-    if options.engine and not Path("/proc/self/environ").exists():
-        parser.error("--engine needs /proc, to find the SuperLink that it must stop")
-    return options
-
-
-def main(arguments: list[str] | None = None) -> int:
-    options = _parse(arguments)
+def main(
+    repeats: options.Repeats = 200,
+    clients: Annotated[int, typer.Option(min=1)] = 20,
+    data: Annotated[Path | None, typer.Option(help="npz in MNIST's layout, not digits.")] = None,
+    through_engine: Annotated[
+        bool, typer.Option("--engine", help="Measure through flwr run too.")
+    ] = False,
+    rounds: Annotated[int, typer.Option(min=4, help="Of each engine run.")] = 10,
+    engine_runs: Annotated[int, typer.Option(min=1, help="Of each kind.")] = 2,
+    output: options.Report = None,
+) -> None:
+    """Time both ways; exit status 1 if a ratio is above the goal."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        data = folder / "digits.npz" if options.data is None else options.data.resolve()
-        if options.data is None:
-            enlarged_digits(data)
+        images = folder / "digits.npz" if data is None else data.resolve()
+        if data is None:
+            enlarged_digits(images)
         os.environ["FLOWER_LDP_POLICY"] = str(deployed(folder))
-        result: dict[str, Any] = {"in_process": in_process(options, str(data))}
-        if options.engine:
-            os.environ["FLOWER_LDP_POLICY"] = str(simulated(folder))
+        result = {"in_process": in_process(str(images), clients, repeats)}
+        if through_engine:
+            settings = TRAINING | {"data": str(images), "num-server-rounds": rounds}
             result["engine"] = engine(
-                run_config(options, str(data)),
-                epsilon=options.epsilon,
-                clients=options.clients,
-                num_rounds=options.rounds,
-                runs=options.engine_runs,
-                folder=folder,
+                settings, EPSILON, clients, engine_runs, simulated(folder), folder
             )
-    print_result(result)
-    if options.output is not None:
-        body = {
-            "torch": torch.__version__,
-            "model": "LeNet-5, d = 61,706",
-            "images": "digits, enlarged" if options.data is None else options.data.name,
-            "local_steps": options.local_steps,
-            "batch_size": options.batch_size,
-            "goal": GOAL,
-            **result,
-        }
-        write_report(options.output, "benchmarks/gate.py", arguments, body)
-    return int(any(part["ratio"] > GOAL for part in result.values()))
+    say(result)
+    body = {
+        "torch": torch.__version__,
+        "model": "LeNet-5, d = 61,706",
+        "images": "digits, enlarged" if data is None else data.name,
+        "local_steps": TRAINING["local-steps"],
+        "batch_size": TRAINING["batch-size"],
+        "goal": GOAL,
+    }
+    report(output, body | result)
+    raise typer.Exit(int(any(part["ratio"] > GOAL for part in result.values())))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    typer.run(main)

@@ -9,16 +9,15 @@ for privacy), and the whole of ``Gaussian.randomize`` at d = 61,706: clipping, n
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import Any
 
+import _options as options
 import numpy as np
-from _environment import write_report
+import typer
+from _environment import report
+from _runs import table
+from _timing import times
 
 from flower_ldp.mechanisms import Gaussian, RandomSource
 from flower_ldp.mechanisms.integer_noise import normal
@@ -26,46 +25,28 @@ from flower_ldp.mechanisms.integer_noise import normal
 SIZES = (61_706, 1_000_000)
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    start = time.process_time()
-    call()
-    return time.process_time() - start
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
+def main(repeats: options.Repeats = 15, output: options.Report = None) -> None:
+    """Time noise and reports of each size."""
     rng, generator = RandomSource.from_os(), np.random.default_rng()
     mechanism = Gaussian(50.0, 0.01)
     rows = []
     for size in SIZES:
         update = generator.standard_normal(size, dtype=np.float32)
-        calls: dict[str, Callable[[], Any]] = {
+        calls: dict[str, Callable[[], object]] = {
             "noise": partial(normal, size, rng),
             "report": partial(mechanism.randomize, update, rng),
             "numpy": partial(generator.standard_normal, size),
         }
-        times: dict[str, list[float]] = {name: [] for name in calls}
-        for call in calls.values():
-            call()
-        for _ in range(options.repeats):
-            for name, call in calls.items():
-                times[name].append(seconds(call))
-        medians = {name: statistics.median(found) for name, found in times.items()}
+        cpu = {name: one.cpu for name, one in times(calls, repeats).items()}
         row = {
             "size": size,
-            "million values a second": {n: round(size / t / 1e6, 1) for n, t in medians.items()},
-            "times numpy's time": {
-                n: round(medians[n] / medians["numpy"], 2) for n in ("noise", "report")
-            },
+            "million values a second": {n: round(size / t / 1e6, 1) for n, t in cpu.items()},
+            "times numpy's time": {n: round(cpu[n] / cpu["numpy"], 2) for n in ("noise", "report")},
         }
         rows.append(row)
-        print(row)
-    if options.output is not None:
-        write_report(options.output, "benchmarks/gaussian.py", None, {"rows": rows})
+    table(rows)
+    report(output, {"rows": rows})
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

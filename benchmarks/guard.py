@@ -16,28 +16,29 @@ changes little.
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import _options as options
 import numpy as np
-from _environment import write_report
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Metadata, RecordDict
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+import typer
+from _environment import report
+from _messages import End, asked_by_signds, signds_proposal
+from _runs import say
+from _timing import Taken, alternated, clocked
+from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.mechanisms.signds import SignDS
-from flower_ldp.mechanisms.signds_round import SignDSRound
-from flower_ldp.node.flower_api import Channel, object_ids
+from flower_ldp.node.flower_api import Channel, object_ids, pack
 from flower_ldp.node.guard import Guard
 from flower_ldp.node.startup import named_gate
-from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 
 #: LeNet-5, as in the example.
 SHAPES = ((6, 1, 5, 5), (6,), (16, 6, 5, 5), (16,), (120, 400), (120,), (84, 120), (84,), (10, 84))
@@ -50,38 +51,18 @@ budgets: {client: {life: {epsilon: 1000000.0}}}
 """
 
 
-class Memory:
-    """The SuperLink's end of a connection: hands out one message, counts what is sent."""
+class Memory(End):
+    """Hands out one message, counts what is sent."""
 
-    def __init__(self) -> None:
-        self.message: Message | None = None
-        self.objects: dict[str, bytes] = {}
-        self.bytes_sent = 0
-
-    def channel(self) -> Channel:
-        """Return the node's end."""
-        return Channel(
-            2,
-            self._receive,
-            lambda message, object_tree, clientapp_runtime: (object_ids(object_tree), "session"),
-            lambda run_id: None,
-            lambda fab_hash, run_id: None,
-            lambda run_id, object_id: self.objects[object_id],
-            self._push,
-            lambda run_id, object_id: None,
-        )
+    bytes_sent = 0
 
     def offer(self, message: Message) -> None:
         """Hand out this message from now on."""
-        message.metadata.__dict__["_message_id"] = message.object_id
-        self.message = message
-        self.objects = {k: one.deflate() for k, one in get_all_nested_objects(message).items()}
-        self.bytes_sent = 0
+        self.message, self.bytes_sent = message, 0
+        _, self.objects = pack(message)
 
-    def _receive(self) -> tuple[Message, Any] | None:
-        return None if self.message is None else (self.message, get_object_tree(self.message))
-
-    def _push(self, run_id: int, session_id: str, object_id: str, contents: bytes) -> None:
+    def push(self, run_id: int, session_id: str, object_id: str, contents: bytes) -> None:
+        """Count."""
         self.bytes_sent += len(contents)
 
 
@@ -95,54 +76,29 @@ def model(rng: np.random.Generator) -> ArrayRecord:
     )
 
 
-def train_message(number: int, arrays: ArrayRecord) -> Message:
-    """Return what the SignDS strategy sends."""
-    proposal = UpdateProposal(SignDSRound(SignDS(100.0, 0.2), 1.0, 1e-3))
-    content = RecordDict({"arrays": arrays, PROPOSAL_KEY: ConfigRecord({**proposal.to_fields()})})
-    message: Message = Message(  # type: ignore[call-overload]  # its overloads lack metadata
-        content=content,
-        metadata=Metadata(
-            run_id=1,
-            message_id="",
-            src_node_id=1,
-            dst_node_id=2,
-            reply_to_message_id="",
-            group_id=str(number),
-            created_at=time.time(),
-            ttl=3_600.0,
-            message_type=MessageType.TRAIN,
-        ),
-    )
-    return message
+def handle(channel: Channel, reply: RecordDict) -> tuple[Taken, Taken]:
+    """Take one message through a node; return how long it took before and after the app."""
+    kept: list[Message] = []
 
+    def fetch() -> None:
+        received = channel.receive()
+        if received is None:
+            raise RuntimeError("the message was refused")
+        message, tree = received
+        if not [channel.pull_object(1, name) for name in object_ids(tree)]:
+            raise RuntimeError("the message has no objects")
+        channel.confirm_message_received(1, message.metadata.message_id)
+        kept.append(message)
 
-def handle(channel: Channel, reply: RecordDict) -> tuple[float, float, float]:
-    """Take one message through a node.
+    def send() -> None:
+        wanted, session = channel.send(answer, tree, 1.0)
+        for name in wanted:
+            channel.push_object(1, session, name, objects[name])
 
-    Returns
-    -------
-    before, after, cpu : float
-        Seconds before and after the app, and processor seconds of both.
-    """
-    start, cpu_start = time.perf_counter(), time.process_time()
-    received = channel.receive()
-    if received is None:
-        raise RuntimeError("the message was refused")
-    message, tree = received
-    kept = {name: channel.pull_object(1, name) for name in object_ids(tree)}
-    channel.confirm_message_received(1, message.metadata.message_id)
-    before, cpu = time.perf_counter() - start, time.process_time() - cpu_start
-    if not kept:
-        raise RuntimeError("the message has no objects")
-    answer = Message(reply, reply_to=message)
-    answer.metadata.__dict__["_message_id"] = answer.object_id
-    tree = get_object_tree(answer)
-    objects = {name: one.deflate() for name, one in get_all_nested_objects(answer).items()}
-    start, cpu_start = time.perf_counter(), time.process_time()
-    wanted, session = channel.send(answer, tree, 1.0)
-    for name in wanted:
-        channel.push_object(1, session, name, objects[name])
-    return before, time.perf_counter() - start, cpu + time.process_time() - cpu_start
+    before = clocked(fetch)()
+    answer = Message(reply, reply_to=kept[0])
+    tree, objects = pack(answer)
+    return before, clocked(send)()
 
 
 def app_start_cpu_seconds(repeats: int) -> float:
@@ -153,84 +109,65 @@ def app_start_cpu_seconds(repeats: int) -> float:
         command = [sys.executable, "-c", "import flwr.supernode.runtime.run_clientapp"]
         subprocess.run(command, check=True)
         after = os.times()
-        seconds.append(
-            after.children_user
-            + after.children_system
-            - before.children_user
-            - before.children_system
-        )
+        seconds.append(sum(after[2:4]) - sum(before[2:4]))
     return min(seconds)
 
 
-def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def measure(repeats: int, starts: int, folder: Path) -> dict[str, Any]:
     """Time messages with and without the guard, in alternation."""
     (folder / "policy.yaml").write_text(POLICY)
     Ledger.open(folder / "ledger.sqlite", create=True).close()
-    memory = Memory()
-    gate = named_gate("privatize")
+    memory, gate = Memory(), named_gate("privatize")
     config: Any = {"ldp-policy": str(folder / "policy.yaml")}
-    channels = {
-        "with_guard": Guard(memory.channel(), gate, config).channel(),
-        "without_guard": memory.channel(),
-    }
-    rng = np.random.default_rng(1)
-    arrays, reply = model(rng), RecordDict({"arrays": model(rng)})
-    seconds: dict[str, list[tuple[float, float, float]]] = {name: [] for name in channels}
-    sent: dict[str, int] = {}
-    for number in range(options.warm_up + options.repeats):
-        for name in list(channels)[:: 1 if number % 2 else -1]:
-            memory.offer(train_message(number, arrays))
-            found = handle(channels[name], reply)
-            sent[name] = memory.bytes_sent
-            if number >= options.warm_up:
-                seconds[name].append(found)
+    rng, proposal = np.random.default_rng(1), signds_proposal(100.0)
+    sent, reply = RecordDict({"arrays": model(rng)}), RecordDict({"arrays": model(rng)})
+    bytes_sent: dict[str, int] = {}
+
+    def handling(name: str, channel: Channel) -> Callable[[], tuple[Taken, Taken]]:
+        numbers = itertools.count()
+
+        def one() -> tuple[Taken, Taken]:
+            memory.offer(asked_by_signds(sent, proposal, next(numbers)))
+            found = handle(channel, reply)
+            bytes_sent[name] = memory.bytes_sent
+            return found
+
+        return one
+
+    guard = Guard(memory.channel(), gate, config).channel()
+    channels = {"with_guard": guard, "without_guard": memory.channel()}
+    calls = {name: handling(name, channel) for name, channel in channels.items()}
     medians = {
         name: {
-            "before_the_app": statistics.median(one[0] for one in values),
-            "after_the_app": statistics.median(one[1] for one in values),
-            "cpu": statistics.median(one[2] for one in values),
+            "before_the_app": statistics.median(before.wall for before, _ in pairs),
+            "after_the_app": statistics.median(after.wall for _, after in pairs),
+            "cpu": statistics.median(before.cpu + after.cpu for before, after in pairs),
         }
-        for name, values in seconds.items()
+        for name, pairs in alternated(calls, repeats, warm_up=5).items()
     }
-    start = app_start_cpu_seconds(options.starts)
-    with_guard, without = (medians[name]["cpu"] for name in ("with_guard", "without_guard"))
+    start = app_start_cpu_seconds(starts)
+    with_guard, without = (medians[name]["cpu"] for name in channels)
     return {
-        "repeats": options.repeats,
+        "repeats": repeats,
         "median_seconds": medians,
         "least_app_start_cpu_seconds": start,
-        "bytes_sent": sent,
+        "bytes_sent": bytes_sent,
         "cpu_ratio_of_the_connection": with_guard / without,
         "cpu_ratio_with_the_app_start": (start + with_guard) / (start + without),
     }
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--repeats", type=int, default=200, help="messages with and without")
-    parser.add_argument("--warm-up", type=int, default=5, help="messages not counted")
-    parser.add_argument("--starts", type=int, default=5, help="app processes")
-    parser.add_argument("--output", type=Path, help="JSON file to write")
-    options = parser.parse_args(arguments)
-    if min(options.repeats, options.starts) < 1:
-        parser.error("--repeats and --starts must be at least 1")
+def main(
+    repeats: options.Repeats = 200,
+    starts: Annotated[int, typer.Option(min=1, help="App processes.")] = 5,
+    output: options.Report = None,
+) -> None:
+    """Time messages, and the start of an app's process."""
     with tempfile.TemporaryDirectory() as name:
-        result = measure(options, Path(name))
-    for name, medians in result["median_seconds"].items():
-        print(
-            f"{name:<14} before the app {1e3 * medians['before_the_app']:.2f} ms, "
-            f"after {1e3 * medians['after_the_app']:.2f} ms, "
-            f"processor {1e3 * medians['cpu']:.2f} ms, "
-            f"{result['bytes_sent'][name]} bytes sent"
-        )
-    print(
-        f"processor time: ratio {result['cpu_ratio_of_the_connection']:.1f} of the connection "
-        f"alone, {result['cpu_ratio_with_the_app_start']:.3f} with the least start of an app's "
-        f"process ({result['least_app_start_cpu_seconds']:.2f} s)"
-    )
-    if options.output is not None:
-        write_report(options.output, "benchmarks/guard.py", arguments, result)
-    return 0
+        result = measure(repeats, starts, Path(name))
+    say(result)
+    report(output, result)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

@@ -25,20 +25,18 @@ the plan that it is compared with. The clipping length is 1, as in ``hospitals.p
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import _options as options
 import torch
 import typer
-from _environment import write_report
-from _hospital_clients import Asked
-from _hospital_rivals import RIVALS
-from _runs import Changes, EvaluateOn, Run, Seeds, changed, earlier, is_known, spread, told
+from _hospital_rivals import RIVALS, Asked
+from _runs import Run, Runs, groups, like, spread
 from hospitals import ROWS, source
 
-HERE = Path(__file__).resolve().parent
 #: What all rivals of one kind are asked for: the plan at an epsilon of 1, and steps without noise.
 ASKED = {
     "cancer": Asked(ROWS["cancer"][0].plan, 50, 0.25),
@@ -47,62 +45,45 @@ ASKED = {
 }
 
 
-def summary(runs: list[Run], evaluate_on: str) -> list[dict[str, Any]]:
+def summary(runs: list[Run], evaluate_on: str) -> list[Run]:
     """Return mean and spread of each rival's runs, by data and epsilon."""
     made = []
     kept = ("unit", "epsilon_true", "epsilon_stated", "verdict", "good_would_be")
-    for row, data, epsilon in {(one["row"], one["data"], one["epsilon"]): None for one in runs}:
-        wanted = {"row": row, "data": data, "epsilon": epsilon}
-        same = wanted | {"evaluated_on": evaluate_on}
-        mine = [one for one in runs if same.items() <= one.items()]
-        if mine:
-            of_it = {key: mine[0][key] for key in kept if key in mine[0]}
-            made.append(wanted | spread(mine) | of_it)
+    about = ("row", "data", "epsilon")
+    for mine in groups(like(runs, evaluated_on=evaluate_on), lambda run: [run[k] for k in about]):
+        first = mine[0]
+        of_it = {key: first[key] for key in kept if key in first}
+        made.append({key: first[key] for key in about} | spread(mine) | of_it)
     return made
 
 
 def main(
     kind: Annotated[str, typer.Argument(help=f"{', '.join(ASKED)}.")],
     path: Annotated[Path | None, typer.Option("--data", help="An npz file of images.")] = None,
-    cache: Annotated[Path | None, typer.Option(help="Where features of mnist are kept.")] = None,
-    seeds: Seeds = 5,
+    cache: options.Cache = None,
+    seeds: options.Seeds = 5,
     epsilon: Annotated[float, typer.Option(help="Of all rounds together.")] = 1.0,
-    only: Annotated[list[str] | None, typer.Option(help="Rivals, by name; repeatable.")] = None,
-    changes: Changes = None,
-    evaluate_on: EvaluateOn = "test",
-    output: Annotated[Path, typer.Option(help="Results file, kept up to date.")] = HERE
-    / "results"
-    / "hospital_rivals.json",
+    only: options.Only = None,
+    changes: options.Changes = None,
+    evaluate_on: options.EvaluateOn = "test",
+    output: options.Output = options.RESULTS / "hospital_rivals.json",
 ) -> None:
     """Train each rival with each seed, and write means and spreads."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
     torch.set_num_threads(1)
     if kind not in ASKED:
         raise typer.BadParameter(f"name one of {', '.join(ASKED)}")
-    made, command = source(kind, path, cache, evaluate_on)
-    asked = changed(ASKED[kind], changes)
+    made = source(kind, path, cache, evaluate_on)
+    asked = options.changed(ASKED[kind], changes)
     asked = replace(asked, plan=replace(asked.plan, epsilon=epsilon))
-    command += [f"--set {item}" for item in changes or []]
-    runs = earlier(output)
+    runs = Runs(output, lambda found: summary(found, evaluate_on))
     for seed in range(1, seeds + 1):
         sites = made(seed)
-        for name, rival in RIVALS.items():
+        for name in [name for name in RIVALS if not only or name in only]:
             one: Run = {"row": name, "data": kind, "seed": seed, "epsilon": epsilon}
             one |= {"evaluated_on": evaluate_on, "steps": [asked.steps, asked.rate, asked.rows]}
-            if (only and name not in only) or is_known(one, runs):
-                continue
-            began = time.process_time()
-            one |= rival(sites, asked)
-            one["processor_seconds"] = round(time.process_time() - began, 1)
-            one["command"] = " ".join(["python", "benchmarks/hospital_rivals.py", *command])
-            runs.append(one)
-            said = f"{name:<18} seed {seed}: {one['accuracy']:.4f}"
-            print(f"{said}, {one['processor_seconds']} s", flush=True)
-            body = {"summary": summary(runs, evaluate_on), "runs": runs}
-            write_report(output, "benchmarks/hospital_rivals.py", command, body)
-    for line in summary(runs, evaluate_on):
-        true = f"epsilon {line.get('epsilon_true')}"
-        print(f"{line['data']:<7} {told(line)}, {true}")
+            runs.make(one, partial(RIVALS[name], sites, asked))
+    runs.show()
 
 
 if __name__ == "__main__":

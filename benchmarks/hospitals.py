@@ -28,25 +28,22 @@ is written when it ends, and runs that are there are not repeated.
 
 from __future__ import annotations
 
+import itertools
 import logging
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import _examples  # noqa: F401
+import _options as options
 import torch
 import typer
-from _environment import write_report
 from _hospital_images import sites_of
-from _runs import Changes, EvaluateOn, Run, Seeds, changed, earlier, is_known, reached, spread, told
+from _runs import Run, Runs, groups, like, reached, spread
 from _sites import Plan, Sites, run
-
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "examples" / "hospitals"))
-
-from hospitals_example import centred, data  # noqa: E402
+from hospitals_example import centred, data
 
 
 @dataclass(frozen=True)
@@ -98,33 +95,24 @@ def cancer(evaluate_on: str, seed: int) -> Sites:
     )
 
 
-def summary(runs: list[Run], evaluate_on: str) -> list[dict[str, Any]]:
+def summary(runs: list[Run], evaluate_on: str) -> list[Run]:
     """Return mean and spread of each row's runs, by how its sites were made."""
     made = []
     for row in (one for rows in ROWS.values() for one in rows):
-        names = {one["row"]: None for one in runs if one["row"].split(", D")[0] == row.name}
-        for name in names:
-            wanted = (name, evaluate_on, asdict(row.plan))
-            mine = [one for one in runs if (one["row"], one["evaluated_on"], one["plan"]) == wanted]
-            if mine:
-                made.append(_summed(row, name, mine))
+        found = like(runs, evaluated_on=evaluate_on, plan=asdict(row.plan))
+        mine = [one for one in found if one["row"].split(", D")[0] == row.name]
+        for same in groups(mine, lambda one: one["row"]):
+            accuracy = spread(same)
+            epsilon = max(one["epsilon_patient_most"] for one in same)
+            goals = reached(accuracy["accuracy_mean"], row.floor, row.goal)
+            made.append({"row": same[0]["row"], "epsilon_patient": epsilon, **accuracy, **goals})
     return made
-
-
-def _summed(row: Row, name: str, mine: list[Run]) -> dict[str, Any]:
-    accuracy = spread(mine)
-    return {
-        "row": name,
-        "epsilon_patient": max(one["epsilon_patient_most"] for one in mine),
-        **accuracy,
-        **reached(accuracy["accuracy_mean"], row.floor, row.goal),
-    }
 
 
 def source(
     kind: str, path: Path | None, cache: Path | None, evaluate_on: str, alpha: float | None = None
-) -> tuple[Callable[[int], Sites], list[str]]:
-    """Return what makes a seed's sites, and the words of the command that a result depends on.
+) -> Callable[[int], Sites]:
+    """Return what makes a seed's sites.
 
     Raises
     ------
@@ -135,11 +123,16 @@ def source(
         raise typer.BadParameter(f"name cancer, or one of {', '.join(ROWS)} with --data")
     if (kind == "mnist") != (cache is not None):
         raise typer.BadParameter("--cache is for mnist, which needs it")
-    words = [kind, *([] if path is None else ["--data", path.name]), "--evaluate-on", evaluate_on]
-    words += [] if cache is None else ["--cache", cache.name]
-    if path is None:
-        return lambda seed: cancer(evaluate_on, seed), words
-    return lambda seed: sites_of(kind, path, evaluate_on, seed, alpha, cache), words
+    if path is not None:
+        return lambda seed: sites_of(kind, path, evaluate_on, seed, alpha, cache)
+    if alpha is not None:
+        raise typer.BadParameter("--alpha is for images")
+    return lambda seed: cancer(evaluate_on, seed)
+
+
+def train(sites: Callable[[int], Sites], seed: int, plan: Plan) -> Run:
+    """Make a seed's sites, and train them."""
+    return run(sites(seed), plan)
 
 
 def main(
@@ -148,46 +141,25 @@ def main(
     alpha: Annotated[
         float | None, typer.Option(help="Classes of a site by a Dirichlet law; else at random.")
     ] = None,
-    cache: Annotated[Path | None, typer.Option(help="Where features of mnist are kept.")] = None,
-    seeds: Seeds = 5,
-    only: Annotated[list[str] | None, typer.Option(help="Rows, by name; repeatable.")] = None,
-    changes: Changes = None,
-    evaluate_on: EvaluateOn = "test",
-    output: Annotated[Path, typer.Option(help="Results file, kept up to date.")] = HERE
-    / "results"
-    / "hospitals.json",
+    cache: options.Cache = None,
+    seeds: options.Seeds = 5,
+    only: options.Only = None,
+    changes: options.Changes = None,
+    evaluate_on: options.EvaluateOn = "test",
+    output: options.Output = options.RESULTS / "hospitals.json",
 ) -> None:
     """Train each row with each seed, and write means and spreads."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
     torch.set_num_threads(1)
-    if alpha is not None and path is None:
-        raise typer.BadParameter("--alpha is for images")
-    sites, command = source(kind, path, cache, evaluate_on, alpha)
-    runs = earlier(output)
-    command += [] if alpha is None else ["--alpha", f"{alpha:g}"]
+    sites = source(kind, path, cache, evaluate_on, alpha)
+    runs = Runs(output, lambda made: summary(made, evaluate_on))
     suffix = "" if alpha is None else f", Dirichlet({alpha:g})"
-    for seed in range(1, seeds + 1):
-        for row in ROWS[kind]:
-            plan = changed(row.plan, changes)
-            one: Run = {
-                "row": row.name + suffix,
-                "seed": seed,
-                "evaluated_on": evaluate_on,
-                "plan": asdict(plan),
-            }
-            if (only and row.name not in only) or is_known(one, runs):
-                continue
-            began = time.process_time()
-            one |= run(sites(seed), plan)
-            one["processor_seconds"] = round(time.process_time() - began, 1)
-            one["command"] = " ".join(["python", "benchmarks/hospitals.py", *command])
-            runs.append(one)
-            said = f"{one['row']:<12} seed {seed}: {one['accuracy']:.4f}"
-            print(f"{said}, {one['processor_seconds']} s", flush=True)
-            body = {"summary": summary(runs, evaluate_on), "runs": runs}
-            write_report(output, "benchmarks/hospitals.py", command, body)
-    for line in summary(runs, evaluate_on):
-        print(told(line))
+    rows = [row for row in ROWS[kind] if not only or row.name in only]
+    for seed, row in itertools.product(range(1, seeds + 1), rows):
+        plan = options.changed(row.plan, changes)
+        one: Run = {"row": row.name + suffix, "seed": seed, "evaluated_on": evaluate_on}
+        runs.make({**one, "plan": asdict(plan)}, partial(train, sites, seed, plan))
+    runs.show()
 
 
 if __name__ == "__main__":

@@ -19,37 +19,25 @@ which is then not trained on); the test images are read for the reported figures
 from __future__ import annotations
 
 import json
-import platform
-import statistics
-import time
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import _options as options
 import numpy as np
 import torch
 import typer
-from _environment import cpu_model
+from _images import Split, read
 from _label_methods import METHODS as CENTRAL
-from _label_methods import Examples, Near, Settings, Task, outputs
+from _label_methods import Examples, Near, Settings, Task
 from _label_neighbours import METHODS as NEIGHBOURS
-from _runs import (
-    Changes,
-    EvaluateOn,
-    Mnist,
-    Output,
-    Run,
-    Seeds,
-    arguments,
-    changed,
-    earlier,
-    is_known,
-)
+from _networks import outputs
+from _runs import Run, Runs, groups, spread
 from _strokes import coordinates, features
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-HERE = Path(__file__).resolve().parent
 METHODS = CENTRAL | NEIGHBOURS
 Goals = dict[tuple[str, float], float]
 #: What methods should reach on MNIST's test images, in percent, by epsilon.
@@ -73,27 +61,23 @@ def load(
 
     Digits have coordinates along axes of strokes if there is a cache for them.
     """
-    with np.load(path, allow_pickle=False) as arrays:
-        x, y = arrays["x_train"], arrays["y_train"].astype(np.int64)
-        x_test, y_test = arrays["x_test"], arrays["y_test"].astype(np.int64)
-    places = _coordinates(x, x_test, cache, near or Near())
-    if evaluate_on == "validation":
-        order = np.random.default_rng(0).permutation(len(x))
-        held, kept = order[: len(x) // 10], order[len(x) // 10 :]
-        x, y, x_test, y_test = x[kept], y[kept], x[held], y[held]
-        places = places if places is None else places[kept]
-    return Examples(_inputs(x), y, places), Examples(_inputs(x_test), y_test)
+    raw = read(path)
+    split = raw.evaluated_on(evaluate_on)
+    places = _coordinates(raw, cache, near or Near())
+    if places is not None:
+        places = raw.each(places, None).evaluated_on(evaluate_on).x
+    return Examples(_inputs(split.x), split.y, places), Examples(
+        _inputs(split.held_x), split.held_y
+    )
 
 
-def _coordinates(
-    x: NDArray[Any], x_test: NDArray[Any], cache: Path | None, near: Near
-) -> NDArray[np.float32] | None:
+def _coordinates(raw: Split, cache: Path | None, near: Near) -> NDArray[np.float32] | None:
     """Return where distances between training images are taken; no label is read."""
-    if x.ndim == 2:
-        return x.astype(np.float32)
+    if raw.x.ndim == 2:
+        return np.asarray(raw.x, dtype=np.float32)
     if cache is None:
         return None
-    along = coordinates({"train": x, "test": x_test}, cache)
+    along = coordinates({"train": raw.x, "test": raw.held_x}, cache)
     return features(along["train"], along["variances"], near.axes, near.axes_power)
 
 
@@ -102,76 +86,56 @@ def _inputs(raw: NDArray[Any]) -> Tensor:
     return numbers if raw.ndim == 2 else (numbers[:, None] / 255 - MEAN) / DEVIATION
 
 
-def key(run: Run) -> tuple[Any, ...]:
-    return (
-        run["method"],
-        run["epsilon"],
-        run["seed"],
-        run["evaluated_on"],
-        json.dumps(run["settings"], sort_keys=True),
-    )
+def key(run: Run) -> list[Any]:
+    """Return what runs have in common that differ in their seed alone."""
+    settings = json.dumps(run["settings"], sort_keys=True)
+    return [run["evaluated_on"], run["epsilon"] or 0.0, run["method"], settings]
 
 
 def summary(runs: list[Run], goals: Goals) -> list[Run]:
     """Return mean and spread over seeds, for each method, epsilon, settings and part of data."""
-    groups: dict[tuple[Any, ...], list[Run]] = {}
-    for run in runs:
-        name, epsilon, _, part, settings = key(run)
-        groups.setdefault((part, epsilon or 0.0, name, settings), []).append(run)
     rows = []
-    for (part, epsilon, name, settings), group in sorted(groups.items()):
-        found = [run["accuracy"] for run in group]
+    for group in groups(sorted(runs, key=key), key):
+        part, epsilon, name, settings = key(group[0])
         goal = goals.get((name, epsilon)) if part == "test" else None
-        rows.append(
-            {
-                "method": name,
-                "epsilon": epsilon or None,
-                "evaluated_on": part,
-                "settings": settings,
-                "seeds": len(found),
-                "accuracy_mean": round(statistics.mean(found), 4),
-                "accuracy_standard_deviation": (
-                    round(statistics.stdev(found), 4) if len(found) > 1 else None
-                ),
-                "goal": goal and goal / 100,
-            }
-        )
+        row = {"method": name, "epsilon": epsilon or None, "evaluated_on": part}
+        goal = goal and goal / 100
+        rows.append({**row, "settings": settings, **spread(group, sample=True), "goal": goal})
     return rows
 
 
-def write(path: Path, runs: list[Run], goals: Goals) -> None:
-    body = {
-        "machine": f"{cpu_model()}, one thread",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "summary": summary(runs, goals),
-        "runs": runs,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(body, indent=1) + "\n")
+def evaluated(model: nn.Module, held: Examples) -> Run:
+    """Return the accuracy of a model."""
+    right = outputs(model, held.images).argmax(dim=1).numpy() == held.labels
+    return {"accuracy": round(float(right.mean()), 4)}
+
+
+def measured(name: str, task: Task, held: Examples) -> Run:
+    """Train by a method."""
+    return evaluated(METHODS[name](task), held)
 
 
 def main(
-    data: Mnist,
+    data: options.Mnist,
     epsilon: Annotated[list[float] | None, typer.Option(help="Repeatable; 1, 0.5, 2, 4.")] = None,
-    seeds: Seeds = 3,
+    seeds: options.Seeds = 3,
     method: Annotated[
         list[str] | None, typer.Option(help=f"Of {', '.join(METHODS)}; repeatable.")
     ] = None,
-    evaluate_on: EvaluateOn = "test",
-    set_: Changes = None,
-    cache: Annotated[Path | None, typer.Option(help="Where features of digits are kept.")] = None,
-    output: Output = HERE / "results" / "label_dp.json",
+    evaluate_on: options.EvaluateOn = "test",
+    set_: options.Changes = None,
+    cache: options.Cache = None,
+    output: options.Output = options.RESULTS / "label_dp.json",
 ) -> None:
     """Measure accuracy for each seed, epsilon and method; write a results file."""
     torch.set_num_threads(1)
     names = {one.name for one in fields(Near)}
     of_near = [item for item in set_ or [] if item.split("=")[0] in names]
-    near = changed(Near(), of_near)
-    settings = changed(Settings(), [item for item in set_ or [] if item not in of_near])
+    near = options.changed(Near(), of_near)
+    settings = options.changed(Settings(), [item for item in set_ or [] if item not in of_near])
     examples, held = load(data, evaluate_on, cache, near)
     goals = GOALS if examples.images.ndim == 4 else {}
-    runs = earlier(output)
+    runs = Runs(output, lambda made: summary(made, goals), torch=torch.__version__)
     wanted = [
         (name, None if name == "no_privacy" else value, seed)
         for value in epsilon or [1.0, 0.5, 2.0, 4.0]
@@ -179,28 +143,12 @@ def main(
         for name in method or METHODS
     ]
     for name, value, seed in dict.fromkeys(wanted):
-        run: Run = {
-            "method": name,
-            "epsilon": value,
-            "seed": seed,
-            "evaluated_on": evaluate_on,
-            "settings": asdict(settings) | (asdict(near) if name in NEIGHBOURS else {}),
-        }
-        if is_known(run, runs):
-            continue
-        began, used = time.time(), time.process_time()
-        model = METHODS[name](Task(examples, value or 0.0, seed, settings, near))
-        right = outputs(model, held.images).argmax(axis=1) == held.labels
-        run["accuracy"] = round(float(right.mean()), 4)
-        run["seconds"] = round(time.time() - began, 1)
-        run["processor_seconds"] = round(time.process_time() - used, 1)
-        words = arguments(evaluate_on, set_, data.name)
-        if name in NEIGHBOURS and cache is not None:
-            words.append(f"--cache {cache.name}")
-        run["command"] = " ".join(["python benchmarks/label_dp.py", *words])
-        runs.append(run)
-        write(output, runs, goals)
-        print(f"{name:22} epsilon {value} seed {seed}: {run['accuracy']:.4f}", flush=True)
+        of_method = asdict(settings) | (asdict(near) if name in NEIGHBOURS else {})
+        one: Run = {"method": name, "epsilon": value, "seed": seed}
+        one |= {"evaluated_on": evaluate_on, "settings": of_method}
+        task = Task(examples, value or 0.0, seed, settings, near)
+        runs.make(one, partial(measured, name, task, held))
+    runs.show()
 
 
 if __name__ == "__main__":

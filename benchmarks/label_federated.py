@@ -17,22 +17,20 @@ The result file has the central runs of ``label_dp.py`` of the same seeds beside
 
 from __future__ import annotations
 
-import json
 import statistics
-import time
 from copy import deepcopy
 from dataclasses import asdict, dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Annotated, Any
+from functools import cached_property, partial
+from typing import Annotated
 
+import _options as options
 import numpy as np
 import torch
 import typer
-from _environment import cpu_model
-from _label_methods import CATEGORIES, Examples, floats, make_model, outputs
-from _runs import Changes, EvaluateOn, Mnist, Output, Seeds, arguments, changed, earlier, is_known
-from label_dp import HERE, load
+from _label_methods import CATEGORIES, Examples, floats, make_model
+from _networks import batches, descend
+from _runs import Run, Runs, earlier, like, spread
+from label_dp import evaluated, load
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -50,6 +48,7 @@ from flower_ldp.mechanisms import KaryResponse, RandomSource
 #: The federated mean may lie below the central one by no more than this.
 GOAL = 0.01
 State = dict[str, Tensor]
+Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -86,51 +85,47 @@ class Client:
         return self.response.randomize_array(self.examples.labels, RandomSource.seeded(self.seed))
 
     @cached_property
-    def pixels(self) -> NDArray[np.float32]:
+    def pixels(self) -> Floats:
         """The images as rows."""
         return np.asarray(self.examples.images.flatten(1).numpy())
 
-    def moments(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def moments(self) -> tuple[Floats, Floats]:
         """Return the sums of the pixels and of their products; label privacy covers no features."""
         return self.pixels.sum(axis=0), self.pixels.T @ self.pixels
 
-    def some(self, axes: NDArray[np.float32], number: int, seed: int) -> NDArray[np.float32]:
+    def some(self, axes: Floats, number: int, seed: int) -> Floats:
         """Return the components of a few examples, for the first centers."""
         chosen = np.random.default_rng(seed).choice(len(self.pixels), number, replace=False)
         return np.asarray(self.pixels[chosen] @ axes)
 
-    def counts(
-        self, axes: NDArray[np.float32], centers: list[NDArray[np.float32]]
-    ) -> list[NDArray[np.int64]]:
+    def clusters(self, axes: Floats, centers: list[Floats]) -> list[NDArray[np.int64]]:
+        """Return the cluster of each example, for each clustering."""
+        features = self.pixels @ axes
+        return [nearest(features, some) for some in centers]
+
+    def counts(self, axes: Floats, centers: list[Floats]) -> list[NDArray[np.int64]]:
         """Return how often each cluster holds each report, for each clustering."""
-        return [
-            group_counts(self.reports, nearest(self.pixels @ axes, some), len(some), CATEGORIES)
-            for some in centers
-        ]
+        found = zip(self.clusters(axes, centers), centers, strict=True)
+        return [group_counts(self.reports, own, len(some), CATEGORIES) for own, some in found]
 
     def targets(
-        self,
-        axes: NDArray[np.float32],
-        centers: list[NDArray[np.float32]],
-        priors: list[NDArray[np.float64]],
+        self, axes: Floats, centers: list[Floats], priors: list[NDArray[np.float64]]
     ) -> Tensor:
         """Return the posterior of each label; it stays on the client."""
-        features = self.pixels @ axes
-        found = [
-            prior[nearest(features, some)] for prior, some in zip(priors, centers, strict=True)
-        ]
-        return floats(posterior(self.response.likelihood(self.reports), np.mean(found, axis=0)))
+        found = zip(priors, self.clusters(axes, centers), strict=True)
+        prior = np.mean([some[own] for some, own in found], axis=0)
+        return floats(posterior(self.response.likelihood(self.reports), prior))
 
     def train(self, state: State, targets: Tensor, rate: float, batch_size: int) -> State:
         """Return the weights after one pass over this client's examples."""
         model = make_model()
         model.load_state_dict(state)
         optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-        for batch in torch.randperm(len(targets)).split(batch_size):
-            optimizer.zero_grad()
-            loss = soft_target_loss(model(self.examples.images[batch]), targets[batch])
-            loss.backward()
-            optimizer.step()
+        descend(
+            optimizer,
+            batches(len(targets), batch_size, 1),
+            lambda rows: soft_target_loss(model(self.examples.images[rows]), targets[rows]),
+        )
         return model.state_dict()
 
 
@@ -147,7 +142,7 @@ def split(examples: Examples, epsilon: float, seed: int, clients: int) -> list[C
     ]
 
 
-def principal_axes(clients: list[Client], components: int) -> NDArray[np.float32]:
+def principal_axes(clients: list[Client], components: int) -> Floats:
     """Return the axes (pixels, components) of the largest variance over all clients."""
     n = sum(len(client.pixels) for client in clients)
     total, products = (sum(parts) for parts in zip(*(c.moments() for c in clients), strict=True))
@@ -183,13 +178,10 @@ def federate(clients: list[Client], settings: Settings, seed: int) -> nn.Module:
     model = make_model()
     for number in range(settings.rounds):
         rate = settings.learning_rate * (1 + np.cos(np.pi * number / settings.rounds)) / 2
-        asked = chance.choice(
-            len(clients), round(settings.fraction * len(clients)), replace=False
-        ).tolist()
-        state = deepcopy(model.state_dict())
-        states = [
-            clients[i].train(state, targets[i], float(rate), settings.batch_size) for i in asked
-        ]
+        few = round(settings.fraction * len(clients))
+        asked = chance.choice(len(clients), few, replace=False).tolist()
+        state, size = deepcopy(model.state_dict()), settings.batch_size
+        states = [clients[i].train(state, targets[i], float(rate), size) for i in asked]
         # Clients have as many examples to within one, so each counts the same.
         mean = {name: torch.stack([s[name] for s in states]).mean(dim=0) for name in state}
         model.load_state_dict(mean)
@@ -198,76 +190,49 @@ def federate(clients: list[Client], settings: Settings, seed: int) -> nn.Module:
 
 def central(part: str, epsilon: float) -> dict[int, float]:
     """Return the accuracy of central training on local priors for each seed measured."""
-    path = HERE / "results" / "label_dp.json"
-    runs = json.loads(path.read_text())["runs"] if path.exists() else []
-    wanted = ("local_priors", epsilon, part)
+    runs = earlier(options.RESULTS / "label_dp.json")
+    wanted = like(runs, method="local_priors", epsilon=epsilon, evaluated_on=part)
+    return {run["seed"]: run["accuracy"] for run in wanted}
+
+
+def summary(runs: list[Run], part: str, epsilon: float) -> Run:
+    """Return mean and spread, beside the mean of central training with the same seeds."""
+    found, beside = like(runs, evaluated_on=part, epsilon=epsilon), central(part, epsilon)
+    same = [beside[run["seed"]] for run in found if run["seed"] in beside]
+    whole = len(same) == len(found)
     return {
-        run["seed"]: run["accuracy"]
-        for run in runs
-        if (run["method"], run["epsilon"], run["evaluated_on"]) == wanted
+        "epsilon": epsilon,
+        "evaluated_on": part,
+        **spread(found, sample=True),
+        "central_mean_of_the_same_seeds": round(statistics.mean(same), 4) if whole else None,
+        "goal_below_central_at_most": GOAL,
     }
 
 
-def write(path: Path, runs: list[dict[str, Any]], part: str, epsilon: float) -> None:
-    here = [r for r in runs if (r["evaluated_on"], r["epsilon"]) == (part, epsilon)]
-    found, beside = [run["accuracy"] for run in here], central(part, epsilon)
-    same = [beside[run["seed"]] for run in here if run["seed"] in beside]
-    mean = statistics.mean(found)
-    body = {
-        "machine": f"{cpu_model()}, one thread",
-        "torch": torch.__version__,
-        "summary": {
-            "epsilon": epsilon,
-            "evaluated_on": part,
-            "seeds": len(found),
-            "accuracy_mean": round(mean, 4),
-            "accuracy_standard_deviation": (
-                round(statistics.stdev(found), 4) if len(found) > 1 else None
-            ),
-            "central_mean_of_the_same_seeds": (
-                round(statistics.mean(same), 4) if len(same) == len(found) else None
-            ),
-            "goal_below_central_at_most": GOAL,
-        },
-        "runs": runs,
-    }
-    path.write_text(json.dumps(body, indent=1) + "\n")
+def measured(examples: Examples, held: Examples, settings: Settings, one: Run) -> Run:
+    """Train a federation."""
+    clients = split(examples, one["epsilon"], one["seed"], settings.clients)
+    return evaluated(federate(clients, settings, one["seed"]), held)
 
 
 def main(
-    data: Mnist,
+    data: options.Mnist,
     epsilon: Annotated[float, typer.Option(help="Per label.")] = 1.0,
-    seeds: Seeds = 3,
-    evaluate_on: EvaluateOn = "test",
-    set_: Changes = None,
-    output: Output = HERE / "results" / "label_federated.json",
+    seeds: options.Seeds = 3,
+    evaluate_on: options.EvaluateOn = "test",
+    set_: options.Changes = None,
+    output: options.Output = options.RESULTS / "label_federated.json",
 ) -> None:
     """Train for each seed; write a results file. Runs that are there are not repeated."""
     torch.set_num_threads(1)
-    settings = changed(Settings(), set_)
+    settings = options.changed(Settings(), set_)
     examples, held = load(data, evaluate_on)
-    runs = earlier(output)
+    runs = Runs(output, lambda made: summary(made, evaluate_on, epsilon), torch=torch.__version__)
     for seed in range(1, seeds + 1):
-        run: dict[str, Any] = {
-            "epsilon": epsilon,
-            "seed": seed,
-            "evaluated_on": evaluate_on,
-            "settings": asdict(settings),
-        }
-        if is_known(run, runs):
-            continue
-        began, used = time.time(), time.process_time()
-        model = federate(split(examples, epsilon, seed, settings.clients), settings, seed)
-        right = outputs(model, held.images).argmax(axis=1) == held.labels
-        run["accuracy"] = round(float(right.mean()), 4)
-        run["seconds"] = round(time.time() - began, 1)
-        run["processor_seconds"] = round(time.process_time() - used, 1)
-        words = arguments(evaluate_on, set_)
-        run["command"] = " ".join(["python benchmarks/label_federated.py", *words])
-        runs.append(run)
-        print(f"epsilon {epsilon} seed {seed}: {run['accuracy']:.4f}", flush=True)
-        write(output, runs, evaluate_on, epsilon)
-    write(output, runs, evaluate_on, epsilon)  # the central figures may be new
+        one: Run = {"epsilon": epsilon, "seed": seed, "evaluated_on": evaluate_on}
+        one["settings"] = asdict(settings)
+        runs.make(one, partial(measured, examples, held, settings, one))
+    runs.write()  # the central figures may be new
 
 
 if __name__ == "__main__":

@@ -19,39 +19,28 @@ ends, and runs that are there are not repeated.
 
 from __future__ import annotations
 
-import json
+import itertools
 import logging
-import statistics
-import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any
 
+import _examples  # noqa: F401
+import _options as options
 import numpy as np
 import torch
 import typer
 from _asked_once import run_once, shares
-from _environment import write_report
-from _large_models import (
-    CLASSES,
-    Clients,
-    Local,
-    Wide,
-    accuracy,
-    arrays_of,
-    client_app,
-    lenet,
-    load,
-    pixels,
-)
-from _runs import EvaluateOn, Mnist, Output, Seeds, arguments, earlier, is_known
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from _images import Split, read
+from _large_models import CLASSES, Clients, Local, Wide, arrays_of, client_app, load, pixels
+from _networks import outputs
+from _runs import Run, Runs, groups, spread
+from signds_example.model import build
+from torch import nn
 
 from flower_ldp.mechanisms import Codeword, Subspace
 from flower_ldp.strategies import CodewordStrategy, FixedLength
 
-HERE = Path(__file__).resolve().parent
 _CHECKED, _IMAGES = 250, 60_000
 
 
@@ -81,66 +70,45 @@ ROWS = (
 )
 
 
-class Digits:
-    """Images and labels: all for training and testing, or the training images divided."""
-
-    def __init__(self, path: Path, cache: Path | None, evaluate_on: str) -> None:
-        with np.load(path) as file:
-            images = {part: file[f"x_{part}"] for part in ("train", "test")}
-            labels = {part: file[f"y_{part}"].astype(np.int64) for part in ("train", "test")}
-        self._cache, self._all = cache, images
-        self.parts = (np.arange(len(labels["train"])), np.arange(len(labels["test"])))
-        self._held = "test"
-        if evaluate_on == "validation":
-            order = np.random.default_rng(0).permutation(len(labels["train"]))
-            self.parts, self._held = (order[len(order) // 10 :], order[: len(order) // 10]), "train"
-        kept, held = self.parts
-        self.labels = labels["train"][kept], labels[self._held][held]
-
-    def pixels(self) -> tuple[Tensor, Tensor]:
-        """Return images to train on and to evaluate on."""
-        kept, held = self.parts
-        return pixels(self._all["train"][kept]), pixels(self._all[self._held][held])
-
-    def wide(self) -> tuple[Wide, tuple[Tensor, Tensor]]:
-        """Return the wide model, and what its trunk makes of them: that takes minutes once."""
-        if self._cache is None:
-            raise typer.BadParameter("--cache names the file for what the trunk makes of images")
-        trunk = Wide()
-        if not self._cache.exists():
-            made = {part: trunk.features(some).numpy() for part, some in self._all.items()}
-            np.savez(self._cache, allow_pickle=False, **made)
-        with np.load(self._cache) as file:
-            found = {part: torch.from_numpy(file[part]) for part in self._all}
-        some = trunk.features(self._all["test"][:_CHECKED])
-        if not torch.allclose(some, found["test"][:_CHECKED], atol=0.05):
-            raise typer.BadParameter("--cache holds what another trunk made")
-        kept, held = self.parts
-        return trunk, (found["train"][kept], found[self._held][held])
-
-
 class Models:
     """What rows begin with; the wide model is made once, as it takes minutes."""
 
-    def __init__(self, digits: Digits) -> None:
-        self._digits = digits
-        self._pixels: tuple[Tensor, Tensor] | None = None
-        self._wide: tuple[Wide, tuple[Tensor, Tensor]] | None = None
+    def __init__(self, path: Path, cache: Path | None, evaluate_on: str) -> None:
+        self._raw, self._cache, self._part = read(path), cache, evaluate_on
 
-    def of(self, row: Row, seed: int) -> tuple[nn.Module, nn.Module, str, tuple[Tensor, Tensor]]:
+    def of(self, row: Row, seed: int) -> tuple[nn.Module, nn.Module, str, Split]:
         """Return a model, what clients train of it and its prefix, and that part's inputs."""
-        if row.model == "lenet":
-            self._pixels = self._pixels or self._digits.pixels()
-            model = lenet(seed)
-            return model, model, "", self._pixels
-        self._wide = self._wide or self._digits.wide()
-        wide, inputs = self._wide
-        return wide, wide.head, "head.", inputs
+        if row.model == "wide":
+            wide, split = self._wide
+            return wide, wide.head, "head.", split
+        model = build("lenet5", 28, seed)
+        return model, model, "", self._pixels
+
+    @cached_property
+    def _pixels(self) -> Split:
+        raw = self._raw
+        return raw.each(pixels(raw.x), pixels(raw.held_x)).evaluated_on(self._part)
+
+    @cached_property
+    def _wide(self) -> tuple[Wide, Split]:
+        """Return the wide model, and what its trunk makes of images: that takes minutes once."""
+        if self._cache is None:
+            raise typer.BadParameter("--cache names the file for what the trunk makes of images")
+        trunk, raw = Wide(), self._raw
+        if not self._cache.exists():
+            train, test = (trunk.features(some).numpy() for some in (raw.x, raw.held_x))
+            np.savez(self._cache, train=train, test=test)
+        with np.load(self._cache) as file:
+            found = [torch.from_numpy(file[part]) for part in ("train", "test")]
+        some = trunk.features(raw.held_x[:_CHECKED])
+        if not torch.allclose(some, found[1][:_CHECKED], atol=0.05):
+            raise typer.BadParameter("--cache holds what another trunk made")
+        return trunk, raw.each(*found).evaluated_on(self._part)
 
 
-def train(row: Row, models: Models, labels: tuple[NDArray[np.int64], ...], seed: int) -> Any:
+def train(row: Row, models: Models, seed: int) -> Run:
     """Train a row's model once; return its accuracy and what clients spent and sent."""
-    model, trained, prefix, (inputs, held) = models.of(row, seed)
+    model, trained, prefix, split = models.of(row, seed)
     if prefix:
         nn.init.zeros_(trained.weight)  # type: ignore[arg-type]
         nn.init.zeros_(trained.bias)  # type: ignore[arg-type]
@@ -153,32 +121,28 @@ def train(row: Row, models: Models, labels: tuple[NDArray[np.int64], ...], seed:
         trainable=f"{prefix}*" if prefix else None,
         subspace=None if row.dimension is None else Subspace(row.dimension, seed),
     )
-    count = row.clients * len(labels[0]) // _IMAGES
-    parts = shares(labels[0], count, None, seed)
-    clients = Clients(inputs, torch.from_numpy(labels[0]), parts)
+    count = row.clients * len(split.y) // _IMAGES
+    clients = Clients(split.x, torch.from_numpy(split.y), shares(split.y, count, None, seed))
     app = client_app(trained, prefix, clients, Local(row.steps, row.rate))
     last, facts = run_once(strategy, app, first, row.rounds, count, strict=False)
     frozen = [name for name in first if prefix and not name.startswith(prefix)]
     if any(last[name].data != first[name].data for name in frozen):
         raise RuntimeError("the frozen part has moved")
     load(model, last)
+    told = outputs(trained, split.held_x).argmax(dim=1)
     return {
-        "accuracy": accuracy(trained, held, torch.from_numpy(labels[1])),
+        "accuracy": float((told.numpy() == split.held_y).mean()),
         "weights": sum(one.numel() for one in model.parameters()),
         "trained_weights": sum(one.numel() for one in trained.parameters()),
         **facts,
     }
 
 
-def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def summary(runs: list[Run]) -> list[Run]:
     """Return mean and spread over seeds, for each row with its settings and part of the data."""
-    groups: dict[str, list[dict[str, Any]]] = {}
-    for one in runs:
-        key = json.dumps([one["evaluated_on"], one["row"]], sort_keys=True)
-        groups.setdefault(key, []).append(one)
     made = []
-    for mine in groups.values():
-        first, accuracies = mine[0], [one["accuracy"] for one in mine]
+    for mine in groups(runs, lambda one: [one["evaluated_on"], one["row"]]):
+        first = mine[0]
         made.append(
             {
                 "row": first["row"]["name"],
@@ -188,9 +152,7 @@ def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "dimension": first["row"]["dimension"],
                 "clients": first["clients_asked"],
                 "epsilon_total": max(one["epsilon_total_most"] for one in mine),
-                "accuracy_mean": statistics.mean(accuracies),
-                "accuracy_standard_deviation": statistics.pstdev(accuracies),
-                "seeds": len(mine),
+                **spread(mine, None),
                 "payload_bytes": first["payload_bytes"],
                 "message_bytes": max(one["message_bytes"] for one in mine),
             }
@@ -199,42 +161,23 @@ def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def main(
-    data: Mnist,
-    cache: Annotated[Path | None, typer.Option(help="Where the trunk's features are.")] = None,
-    seeds: Seeds = 3,
-    only: Annotated[list[str] | None, typer.Option(help="Rows, by name; repeatable.")] = None,
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", help="Of a row, as rounds=40; repeatable.")
-    ] = None,
-    evaluate_on: EvaluateOn = "test",
-    output: Output = HERE / "results" / "large_models.json",
+    data: options.Mnist,
+    cache: options.Cache = None,
+    seeds: options.Seeds = 3,
+    only: options.Only = None,
+    changes: options.Changes = None,
+    evaluate_on: options.EvaluateOn = "test",
+    output: options.Output = options.RESULTS / "large_models.json",
 ) -> None:
     """Train each row with each seed, and write means and spreads."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
     torch.set_num_threads(1)
-    digits = Digits(data, cache, evaluate_on)
-    models, runs = Models(digits), earlier(output)
-    pairs = (item.split("=", 1) for item in changes or [])
-    change: dict[str, Any] = {name: json.loads(value) for name, value in pairs}
-    for row in ROWS:
-        if only and row.name not in only:
-            continue
-        row = replace(row, **change)
-        for seed in range(1, seeds + 1):
-            one: dict[str, Any] = {"row": asdict(row), "seed": seed, "evaluated_on": evaluate_on}
-            if is_known(one, runs):
-                continue
-            began = time.perf_counter()
-            one |= train(row, models, digits.labels, seed)
-            one["seconds"] = round(time.perf_counter() - began, 1)
-            runs.append(one)
-            said = f"{row.name:<28} seed {seed}: {one['accuracy']:.4f}, {one['seconds']} s"
-            print(said, flush=True)
-            words = arguments(evaluate_on, changes, data.name)
-            words += [] if cache is None else ["--cache", cache.name]
-            one["command"] = " ".join(["python benchmarks/large_models.py", *words])
-            body = {"summary": summary(runs), "runs": runs}
-            write_report(output, "benchmarks/large_models.py", words, body)
+    models, runs = Models(data, cache, evaluate_on), Runs(output, summary)
+    wanted = [options.changed(row, changes) for row in ROWS if not only or row.name in only]
+    for row, seed in itertools.product(wanted, range(1, seeds + 1)):
+        one: Run = {"row": asdict(row), "seed": seed, "evaluated_on": evaluate_on}
+        runs.make(one, partial(train, row, models, seed))
+    runs.show()
 
 
 if __name__ == "__main__":

@@ -13,16 +13,21 @@ The goal is a median of at most 5 ms; exit status 1 if it is missed.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sqlite3
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Annotated, Any
 
-from _environment import write_report
+import _options as options
+import typer
+from _environment import report
+from _runs import say
+from _timing import clocked
 
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
 from flower_ldp.accounting.ledger import entries as ledger_entries
@@ -68,24 +73,11 @@ def grow(ledger: Ledger, count: int) -> None:
             ledger_rows.write_report(db, head.entries, at, head.chain, REPORT)
 
 
-def figures(seconds: list[float]) -> Figures:
-    """Return median, 99th percentile and minimum in milliseconds."""
-    ordered = sorted(seconds)
-    return {
-        "median": 1e3 * statistics.median(ordered),
-        "p99": 1e3 * ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))],
-        "least": 1e3 * ordered[0],
-    }
-
-
 def timed(repeats: int, work: Callable[[int], object]) -> Figures:
-    """Time calls, each with its number."""
-    seconds = []
-    for number in range(repeats):
-        start = time.perf_counter()
-        work(number)
-        seconds.append(time.perf_counter() - start)
-    return figures(seconds)
+    """Time calls, each with its number; return median, 99th percentile and minimum in ms."""
+    ordered = sorted(1e3 * clocked(partial(work, number))().wall for number in range(repeats))
+    p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+    return {"median": statistics.median(ordered), "p99": p99, "least": ordered[0]}
 
 
 def synchronization(folder: Path, repeats: int) -> Figures:
@@ -127,44 +119,35 @@ def measure(path: Path, repeats: int) -> dict[str, Figures]:
     return result
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--entries", type=int, default=1_000_000, help="of the large ledger")
-    parser.add_argument("--repeats", type=int, default=500)
-    parser.add_argument("--folder", type=Path, help="on the disk to measure; default: temporary")
-    parser.add_argument("--output", type=Path, help="JSON file to write")
-    options = parser.parse_args(arguments)
-    body: dict[str, object] = {"goal_milliseconds": GOAL, "repeats": options.repeats}
-    median = 0.0
-    with tempfile.TemporaryDirectory(dir=options.folder) as name:
-        folder = Path(name)
-        for entries in (0, options.entries):
-            path = folder / f"{entries}.sqlite"
+def main(
+    entries: Annotated[int, typer.Option(min=0, help="Of the large ledger.")] = 1_000_000,
+    repeats: options.Repeats = 500,
+    folder: Annotated[Path | None, typer.Option(help="On the disk to measure.")] = None,
+    output: options.Report = None,
+) -> None:
+    """Time an empty ledger and a large one; exit status 1 if the goal is missed."""
+    body: dict[str, Any] = {"goal_milliseconds": GOAL, "repeats": repeats}
+    medians = []
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        for count in (0, entries):
+            path = Path(name, f"{count}.sqlite")
             with Ledger.open(path, create=True) as ledger:
                 ledger._db.execute("PRAGMA synchronous = OFF")
-                start = time.perf_counter()
-                grow(ledger, entries)
-                grown = time.perf_counter() - start
-            disk = synchronization(folder, options.repeats)
-            result = measure(path, options.repeats)
-            result["synchronize_4_KiB"] = disk
-            body[f"milliseconds_with_{entries}_entries"] = result
-            print(f"{entries} entries ({path.stat().st_size / 1e6:.0f} MB, made in {grown:.0f} s)")
+                grow(ledger, count)
+            disk = synchronization(Path(name), repeats)
+            result = measure(path, repeats) | {"synchronize_4_KiB": disk}
+            body[f"milliseconds_with_{count}_entries"] = result
+            print(f"{count} entries, {path.stat().st_size / 1e6:.0f} MB; milliseconds:")
             for what, row in result.items():
-                line = ", ".join(f"{key} {value:.3f}" for key, value in row.items())
-                print(f"  {what:<29} ms: {line}")
-            median = max(median, result["charge_and_seal"]["median"])
-        start = time.perf_counter()
+                say({what: row})
+            medians.append(result["charge_and_seal"]["median"])
         with Ledger.open(path) as ledger:
-            ledger.verify()
-        body["verify_seconds"] = time.perf_counter() - start
+            body["verify_seconds"] = clocked(ledger.verify)().wall
         body["megabytes"] = path.stat().st_size / 1e6
         print(f"  verify {body['verify_seconds']:.1f} s")
-    body["sqlite"] = sqlite3.sqlite_version
-    if options.output is not None:
-        write_report(options.output, "benchmarks/ledger.py", arguments, body)
-    return int(median > GOAL)
+    report(output, body | {"sqlite": sqlite3.sqlite_version})
+    raise typer.Exit(int(max(medians) > GOAL))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    typer.run(main)

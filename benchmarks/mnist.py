@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import platform
-import shlex
 import statistics
 import subprocess
 import sys
@@ -23,10 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import _options as options
 import typer
+from _environment import command
+from _examples import EXAMPLES
 
-HERE = Path(__file__).resolve().parent
-RUN = HERE.parent / "examples" / "signds" / "run.py"
+CONFIGS = Path(__file__).resolve().parent / "configs"
+RUN = EXAMPLES / "signds" / "run.py"
 CLIENTS = 100
 EVALUATE_EVERY = 5
 
@@ -56,19 +58,9 @@ SCENARIOS = {
         80,
         0.92,
         "cnn-epsilon-8.yaml",
-        {
-            "model": "small-cnn",
-            "batch-size": 16,
-            "local-steps": 15,
-            "learning-rate": 0.1,
-            "final-learning-rate": 0.1,
-        },
+        {**LENET, "model": "small-cnn", "local-steps": 15, "final-learning-rate": 0.1},
     ),
 }
-
-
-def toml(value: object) -> str:
-    return json.dumps(value)
 
 
 def run_once(scenario: Scenario, data: Path, seed: int, evaluate_on: str) -> dict[str, Any]:
@@ -78,15 +70,15 @@ def run_once(scenario: Scenario, data: Path, seed: int, evaluate_on: str) -> dic
         "evaluate-every": EVALUATE_EVERY,
         "seed": seed,
         "evaluate-on": evaluate_on,
-        "signds-config": str(HERE / "configs" / scenario.signds_config),
+        "signds-config": str(CONFIGS / scenario.signds_config),
     }
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(RUN), "--clients", str(CLIENTS), "--no-baseline"]
-        command += ["--rounds", str(scenario.rounds), "--data", str(data), "--output", folder]
-        command += ["--engine", "simulation"]
+        words = [sys.executable, str(RUN), "--clients", str(CLIENTS), "--no-baseline"]
+        words += ["--rounds", str(scenario.rounds), "--data", str(data), "--output", folder]
+        words += ["--engine", "simulation"]
         for name, value in settings.items():
-            command += ["--set", f"{name}={toml(value)}"]
-        subprocess.run(command, check=True)
+            words += ["--set", f"{name}={json.dumps(value)}"]
+        subprocess.run(words, check=True)
         history: dict[str, Any] = json.loads((Path(folder) / "signds-history.json").read_text())
     return history
 
@@ -123,34 +115,31 @@ def summary(histories: list[dict[str, Any]], goal: float) -> dict[str, Any]:
 
 
 def main(
-    data: Annotated[Path, typer.Argument(exists=True, help="npz file in MNIST's layout.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 1, 2, ...")] = 3,
+    data: options.Mnist,
+    seeds: options.Seeds = 3,
     scenario: Annotated[
         list[str] | None, typer.Option(help=f"Of {', '.join(SCENARIOS)}; repeatable.")
     ] = None,
-    evaluate_on: Annotated[str, typer.Option(help="'test' or 'validation'.")] = "test",
-    output: Annotated[Path, typer.Option(help="Results file; kept up to date as it runs.")] = HERE
-    / "results"
-    / "mnist.json",
+    evaluate_on: options.EvaluateOn = "test",
+    output: options.Output = options.RESULTS / "mnist.json",
 ) -> None:
     """Measure accuracy on MNIST for every scenario and seed; write a results file."""
-    chosen = scenario or list(SCENARIOS)
     results: dict[str, Any] = json.loads(output.read_text()) if output.exists() else {}
-    for name in chosen:
+    for name in scenario or SCENARIOS:
         spec = SCENARIOS[name]
         histories, started = [], time.time()
         for seed in range(1, seeds + 1):
             print(f"== {name}, seed {seed}", flush=True)
             histories.append(run_once(spec, data.resolve(), seed, evaluate_on))
         results[name] = {
-            "command": shlex.join(["python", "benchmarks/mnist.py", "mnist.npz", *sys.argv[2:]]),
+            "command": command(),
             "evaluated_on": evaluate_on,
             "date": time.strftime("%Y-%m-%d"),
             "machine": f"{platform.machine()}, Python {platform.python_version()}",
             "seconds_per_run": round((time.time() - started) / seeds, 1),
             "clients": CLIENTS,
             "settings": spec.settings,
-            "signds_config": (HERE / "configs" / spec.signds_config).read_text(),
+            "signds_config": (CONFIGS / spec.signds_config).read_text(),
             **summary(histories, spec.goal),
             "round_and_accuracy_by_seed": [curve(history) for history in histories],
         }

@@ -12,23 +12,26 @@ there are not repeated.
 from __future__ import annotations
 
 import importlib
+import itertools
 import logging
-import multiprocessing
 import os
 import re
 import shutil
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import _options as options
 import numpy as np
 import typer
-from _environment import write_report
-from _runs import Mnist, Output, Run, Seeds, earlier, is_known, spread, told
+from _examples import ROOT, replace_once
+from _images import read
+from _runs import Run, Runs, elsewhere, like, spread
+from numpy.typing import NDArray
 
-ROOT = Path(__file__).resolve().parents[1]
 SIMULATION = ROOT / "tests" / "simulation"
 CLIENTS, TEST = 100, 2_000
 
@@ -69,35 +72,26 @@ ROWS = [
 
 
 def main(
-    data: Mnist, seeds: Seeds = 5, output: Output = ROOT / "benchmarks/results/quickstart.json"
+    data: options.Mnist,
+    seeds: options.Seeds = 5,
+    output: options.Output = options.RESULTS / "quickstart.json",
 ) -> None:
     """Run each row with each seed, and write means and spreads."""
-    runs = earlier(output)
-    context = multiprocessing.get_context("spawn")
-    for seed in range(1, seeds + 1):
-        for row in ROWS:
-            one: Run = {**asdict(row), "seed": seed}
-            if is_known(one, runs):
-                continue
-            with context.Pool(1) as pool:
-                one["accuracy"] = pool.apply(accuracy, (row, seed, data.resolve()))
-            runs.append(one)
-            print(f"{row.name:<28} seed {seed}: {one['accuracy']:.4f}", flush=True)
-            write_report(output, "benchmarks/quickstart.py", [data.name], summed(runs))
-    for line in summed(runs)["summary"]:
-        print(told(line))
+    runs = Runs(output, summary)
+    for seed, row in itertools.product(range(1, seeds + 1), ROWS):
+        runs.make(
+            {**asdict(row), "seed": seed}, partial(elsewhere, train, row, seed, data.resolve())
+        )
+    runs.show()
 
 
-def summed(runs: list[Run]) -> dict[str, Any]:
-    """Return the runs, and mean and spread of each row."""
-    of = {row.name: [one for one in runs if one["name"] == row.name] for row in ROWS}
-    return {
-        "summary": [{"row": name, **spread(mine)} for name, mine in of.items() if mine],
-        "runs": runs,
-    }
+def summary(runs: list[Run]) -> list[Run]:
+    """Return mean and spread of each row."""
+    of = {row.name: like(runs, name=row.name) for row in ROWS}
+    return [{"row": name, **spread(mine)} for name, mine in of.items() if mine]
 
 
-def accuracy(row: Row, seed: int, data: Path) -> float:
+def train(row: Row, seed: int, data: Path) -> Run:
     """Run the app as a row changes it; return the accuracy of the model that it saves."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
     os.environ["FLOWER_LDP_POLICY"] = str(ROOT / "configs" / "simulation_policy.yaml")
@@ -119,19 +113,22 @@ def accuracy(row: Row, seed: int, data: Path) -> float:
         task = sys.modules["pytorchexample.task"]
         net = task.Net()
         net.load_state_dict(torch.load("final_model.pt"))
-        return float(task.test(net, task.load_centralized_dataset(), torch.device("cpu"))[1])
+        _, accuracy = task.test(net, task.load_centralized_dataset(), torch.device("cpu"))
+        return {"accuracy": float(accuracy)}
 
 
 def _change(app: Path, row: Row) -> None:
     if row.release:
-        _replace(
+        replace_once(
             app / "client_app.py",
             "app = ClientApp()",
             f"from flower_ldp.clients import {row.release}, LdpMod\n"
             f"app = ClientApp(mods=[LdpMod(train={row.release}())])",
         )
-        _replace(app / "server_app.py", NOT_PRIVATE, row.strategy)
-        _replace(app / "server_app.py", "\n# Create ServerApp", f"{IMPORTS}\n# Create ServerApp")
+        replace_once(app / "server_app.py", NOT_PRIVATE, row.strategy)
+        replace_once(
+            app / "server_app.py", "\n# Create ServerApp", f"{IMPORTS}\n# Create ServerApp"
+        )
     if row.small:
         page = (ROOT / "docs" / "asked_once.md").read_text()
         net = re.search(r"^class Net\(nn\.Module\):\n(?:    .*\n|\n)+", page, re.M)
@@ -139,34 +136,20 @@ def _change(app: Path, row: Row) -> None:
         old = task[task.index("class Net(") : task.index("fds = None")]
         if net is None:
             raise ValueError("the page has no Net")
-        _replace(app / "task.py", old, net[0])
-
-
-def _replace(file: Path, old: str, new: str) -> None:
-    text = file.read_text()
-    if text.count(old) != 1:
-        raise ValueError(f"{file.name} is not what it was: {old!r}")
-    file.write_text(text.replace(old, new))
+        replace_once(app / "task.py", old, net[0])
 
 
 def _give_images(data: Path) -> None:
     """Let the app's loader find images of a file, at the size and depth of CIFAR-10's."""
     datasets = importlib.import_module("datasets")  # of the stand-ins
 
-    with np.load(data) as arrays:
-        found = {
-            part: datasets.Records(
-                {
-                    "img": np.repeat(
-                        np.pad(arrays[f"x_{part}"][:most], ((0, 0), (2, 2), (2, 2)))[..., None],
-                        3,
-                        3,
-                    ),
-                    "label": arrays[f"y_{part}"][:most].astype(np.int64),
-                }
-            )
-            for part, most in (("train", None), ("test", TEST))
-        }
+    def records(images: NDArray[np.uint8], labels: NDArray[np.int64]) -> Any:
+        large = np.pad(images, ((0, 0), (2, 2), (2, 2)))[..., None]
+        return datasets.Records({"img": np.repeat(large, 3, 3), "label": labels})
+
+    raw = read(data)
+    test = records(raw.held_x[:TEST], raw.held_y[:TEST])
+    found = {"train": records(raw.x, raw.y), "test": test}
     vars(datasets)["load_dataset"] = lambda name, split: found[split]
 
 

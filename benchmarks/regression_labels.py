@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
+import _options as options
 import numpy as np
 import typer
-from _environment import write_report
+from _environment import report
+from _runs import like
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import Ridge
 
@@ -83,22 +84,19 @@ def errors(seed: int, epsilons: list[float]) -> Iterator[dict[str, Any]]:
 def main(
     epsilon: Annotated[list[float], typer.Option()] = [1.0, 2.0, 4.0, 8.0],  # noqa: B006
     seeds: Annotated[int, typer.Option(min=2)] = 5,
-    output: Annotated[Path | None, typer.Option(help="JSON file to write.")] = None,
+    output: options.Report = None,
 ) -> None:
     """Print mean and standard deviation over the seeds, and write them with every run."""
     runs = [run for seed in range(seeds) for run in errors(seed, epsilon)]
     summary = []
     for method in (*WITHOUT, *METHODS):
         for each in [None] if method in WITHOUT else epsilon:
-            found = [r["mse"] for r in runs if (r["method"], r["epsilon"]) == (method, each)]
+            found = [run["mse"] for run in like(runs, method=method, epsilon=each)]
             mean, spread = statistics.mean(found), statistics.stdev(found)
             row = {"method": method, "epsilon": each, "seeds": seeds}
             summary.append({**row, "mse_mean": mean, "mse_standard_deviation": spread})
             print(f"{method:22} {each or '':4}  {mean:7.0f} ± {spread:.0f}")
-    if output is not None:
-        write_report(
-            output, "benchmarks/regression_labels.py", None, {"summary": summary, "runs": runs}
-        )
+    report(output, {"summary": summary, "runs": runs})
 
 
 if __name__ == "__main__":

@@ -23,34 +23,22 @@ import itertools
 import json
 import logging
 import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import _options as options
 import typer
-from _asked_once import CLASSES, Training
-from _environment import write_report
-from _rivals import (
-    Bare,
-    Central,
-    Codewords,
-    LocalGaussian,
-    PrivUnit,
-    ProjUnit,
-    Rival,
-    Signs,
-)
+from _asked_once import CLASSES, Images, Training
+from _rivals import Bare, Central, Codewords, LocalGaussian, PrivUnit, ProjUnit, Rival, Signs, train
 from _rivals_picture import plot, plot_headline
-from _rivals_training import train
-from _runs import Seeds, earlier, is_known
+from _runs import Run, Runs, like, spread
 from totals import Row, Source, rows
 
-HERE = Path(__file__).resolve().parent
-CHOSEN = HERE / "configs" / "rivals.json"
-OUTPUT = HERE / "results" / "rivals.json"
-TOTALS = HERE / "results" / "totals.json"
+CHOSEN = Path(__file__).resolve().parent / "configs" / "rivals.json"
+TOTALS = options.RESULTS / "totals.json"
 #: Times the row's length, which was chosen for codewords.
 FACTORS = (0.5, 1.0, 2.0, 4.0)
 
@@ -155,38 +143,31 @@ def described(choice: Choice, training: Training, found: list[Row]) -> dict[str,
     }
 
 
-def measure(
-    source: Source, found: list[Row], names: list[str], seeds: int, output: Path
-) -> Iterator[list[dict[str, Any]]]:
-    """Run each row with each randomizer on the test images; yield all runs after each."""
-    chosen, runs = json.loads(CHOSEN.read_text()), earlier(output)
+def trained(images: Images, training: Training, name: str) -> Run:
+    """Train once by a randomizer."""
+    return {"accuracy": train(images, training, ENTRIES[name].make(training.epsilon))}
+
+
+def measure(source: Source, found: list[Row], names: list[str], seeds: int, runs: Runs) -> None:
+    """Run each row with each randomizer on the test images."""
+    chosen = json.loads(CHOSEN.read_text())
     for seed in range(1, seeds + 1):
         images = {row.name: source.images(row, "test", seed) for row in found}
-        for row in found:
-            for name in names:
-                for choice in choices(name, row, chosen).values():
-                    training = training_of(choice, name, row, found)
-                    one = {**described(choice, training, found), "seed": seed}
-                    if is_known(one, runs):
-                        continue
-                    began = time.perf_counter()
-                    rival = ENTRIES[name].make(training.epsilon)
-                    one["accuracy"] = train(images[choice.settings], training, rival)
-                    one["seconds"] = round(time.perf_counter() - began, 1)
-                    runs.append(one)
-                    said = f"{row.name:<18} {name:<9} seed {seed}: {one['accuracy']:.4f}"
-                    print(f"{said}, {one['seconds']} s", flush=True)
-                    yield runs
+        for row, name in itertools.product(found, names):
+            for choice in choices(name, row, chosen).values():
+                training = training_of(choice, name, row, found)
+                one = {**described(choice, training, found), "seed": seed}
+                runs.make(one, partial(trained, images[choice.settings], training, name))
 
 
-def summary(runs: list[dict[str, Any]], found: list[Row]) -> list[dict[str, Any]]:
+def summary(runs: list[Run], found: list[Row]) -> list[Run]:
     """Return mean and spread of each randomizer at each epsilon, in both settings."""
     made, chosen = [], json.loads(CHOSEN.read_text())
     for name, row, kind in itertools.product(ENTRIES, found, ("same", "free")):
         choice = choices(name, row, chosen)[kind]
         wanted = described(choice, training_of(choice, name, row, found), found)
-        accuracies = [one["accuracy"] for one in runs if wanted.items() <= one.items()]
-        if accuracies:
+        mine = like(runs, **wanted)
+        if mine:
             made.append(
                 {
                     "randomizer": name,
@@ -194,9 +175,7 @@ def summary(runs: list[dict[str, Any]], found: list[Row]) -> list[dict[str, Any]
                     "epsilon_total": row.training.epsilon,
                     "kind": kind,
                     **asdict(choice),
-                    "accuracy_mean": statistics.mean(accuracies),
-                    "accuracy_standard_deviation": statistics.pstdev(accuracies),
-                    "seeds": len(accuracies),
+                    **spread(mine, None),
                 }
             )
     return made
@@ -204,15 +183,15 @@ def summary(runs: list[dict[str, Any]], found: list[Row]) -> list[dict[str, Any]
 
 def main(
     data: Annotated[Path | None, typer.Argument(exists=True, help="MNIST's npz.")] = None,
-    cache: Annotated[Path | None, typer.Option(help="Where features of images are kept.")] = None,
-    seeds: Seeds = 5,
-    only: Annotated[list[str] | None, typer.Option(help="Randomizers; repeatable.")] = None,
+    cache: options.Cache = None,
+    seeds: options.Seeds = 5,
+    only: options.Only = None,
     is_choosing: Annotated[
         bool, typer.Option("--choose", help="Choose settings on validation instead.")
     ] = False,
     picture: Annotated[Path | None, typer.Option("--plot", help="PNG to draw.")] = None,
     headline: Annotated[Path | None, typer.Option(help="The README's PNG to draw.")] = None,
-    output: Annotated[Path, typer.Option(help="Results file, kept up to date.")] = OUTPUT,
+    output: options.Output = options.RESULTS / "rivals.json",
 ) -> None:
     """Train each row with each randomizer and seed, and draw what came out."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
@@ -220,20 +199,15 @@ def main(
         raise typer.BadParameter(f"--only must be among {', '.join(ENTRIES)}")
     names = [name for name in ENTRIES if not only or name in only]
     found = [row for row in rows("mnist") if row.clients == 1000 and row.alpha is None]
+    runs = Runs(output, lambda made: summary(made, found))
     if data is not None:
         source = Source(data, cache)
         if is_choosing:
             choose(source, found, names, seeds)
             return
-        words = [data.name, "--cache", "mnist-strokes.npz", "--seeds", str(seeds)]
-        for runs in measure(source, found, names, seeds, output):
-            body = {"summary": summary(runs, found), "runs": runs}
-            write_report(output, "benchmarks/rivals.py", words, body)
-    lines = summary(earlier(output), found)
-    for line in lines:
-        mean, spread = (100 * line[f"accuracy_{of}"] for of in ("mean", "standard_deviation"))
-        said = f"{line['randomizer']:<10} {line['epsilon_total']:>2g} {line['kind']}"
-        print(f"{said} {mean:.1f} ± {spread:.1f} %, {line['settings']}, {line['length']:g}")
+        measure(source, found, names, seeds, runs)
+    runs.show()
+    lines = summary(runs.made, found)
     if picture is not None:
         labels = {name: f"{one.title} ({one.trusts})" for name, one in ENTRIES.items()}
         plot(lines, labels, picture)

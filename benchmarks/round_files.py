@@ -11,20 +11,21 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from types import FrameType
+from typing import Any
+from unittest import mock
 
 import numpy as np
+from _in_process import trained
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import Result
 
 import flower_ldp
 from flower_ldp.clients import CodewordRelease, LdpMod
 from flower_ldp.mechanisms import Codeword
-from flower_ldp.simulation import run_in_process
 from flower_ldp.strategies import CodewordStrategy
 
 PACKAGE = Path(flower_ldp.__file__).parent
@@ -53,26 +54,23 @@ def files() -> list[str]:
         if event == "call" and frame.f_code.co_name != "<module>":
             seen.add(frame.f_code.co_filename)
 
-    client, server = ClientApp(mods=[LdpMod(train=CodewordRelease())]), ServerApp()
+    client = ClientApp(mods=[LdpMod(train=CodewordRelease())])
     client.train()(train)
+    strategy = CodewordStrategy(Codeword(epsilon=8.0), answers_per_client=1)
+    start = strategy.start
 
-    @server.main()
-    def main(grid: Grid, _: Context) -> None:
-        model = ArrayRecord({"weight": Array(np.zeros((10, 20), np.float32))})
-        strategy = CodewordStrategy(Codeword(epsilon=8.0), answers_per_client=1)
+    def noted(*arguments: Any, **how: Any) -> Result:
         threading.setprofile(note)
         sys.setprofile(note)
         try:
-            strategy.start(grid, model, num_rounds=1)
+            return start(*arguments, **how)
         finally:
             sys.setprofile(None)
             threading.setprofile(None)
 
-    with tempfile.TemporaryDirectory() as folder:
-        policy = Path(folder) / "policy.yaml"
-        policy.write_text(POLICY)
-        os.environ["FLOWER_LDP_POLICY"] = str(policy)
-        run_in_process(server, client, 2, progress=False)
+    with mock.patch.object(strategy, "start", noted):
+        model = ArrayRecord({"weight": Array(np.zeros((10, 20), np.float32))})
+        trained(strategy, client, model, 1, 2, policy=POLICY)
     paths = [Path(one) for one in seen if one.startswith(f"{PACKAGE}{os.sep}")]
     inside = [one.relative_to(PACKAGE) for one in paths]
     return sorted(str(one) for one in inside if len(one.parts) > 1 and one.parts[0] not in LEFT_OUT)

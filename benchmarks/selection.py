@@ -16,14 +16,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _environment import write_report
+from _environment import report
+from _runs import table
+from _timing import timed
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.random import RandomSource
@@ -48,16 +49,6 @@ def make_update(size: int, seed: int = 0) -> NDArray[np.float32]:
     return update
 
 
-def best_time(call: Callable[[], object], repeats: int) -> float:
-    """Return the least wall-clock time of a call in seconds."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
 def peak_memory(call: Callable[[], object]) -> int:
     """Return the peak memory in bytes allocated during a call."""
     tracemalloc.start()
@@ -80,14 +71,16 @@ def measure(size: int, repeats: int) -> dict[str, Any]:
     top = top_set(update, members, 1)
     # Short calls are noisy and cheap to repeat.
     short = repeats * max(1, 10**7 // size)
-    seconds = {
-        "selection": best_time(select, short),
-        "sum": best_time(update.sum, short),
-        "top_mean": best_time(top.mean, short),
-        "argsort": best_time(
-            lambda: np.argsort(update), 1 if size >= ARGSORT_ONCE else max(3, repeats)
-        ),
+    calls: dict[str, Callable[[], object]] = {
+        "selection": select,
+        "sum": update.sum,
+        "top_mean": top.mean,
+        "argsort": lambda: np.argsort(update),
     }
+    asked = dict.fromkeys(calls, short) | {
+        "argsort": 1 if size >= ARGSORT_ONCE else max(3, repeats)
+    }
+    seconds = {name: timed(call, asked[name]).least for name, call in calls.items()}
     peak = peak_memory(select)
     return {
         "d": size,
@@ -101,49 +94,21 @@ def measure(size: int, repeats: int) -> dict[str, Any]:
     }
 
 
-def print_table(rows: list[dict[str, Any]]) -> None:
-    """Print one line for each size."""
-    print(
-        f"{'d':>11} {'argsort':>11} {'sum':>11} {'selection':>11} {'faster':>8} "
-        f"{'required':>8} {'sums':>6} {'mean':>11} {'memory':>7}"
-    )
-    for row in rows:
-        seconds = row["seconds"]
-        required = "-" if row["required"] is None else f"{row['required']}x"
-        print(
-            f"{row['d']:>11,} {_ms(seconds['argsort'])} {_ms(seconds['sum'])} "
-            f"{_ms(seconds['selection'])} {row['times_faster_than_argsort']:>7.1f}x "
-            f"{required:>8} {row['summing_passes']:>6.1f} {_ms(seconds['top_mean'])} "
-            f"{row['peak_over_vector']:>6.3f}x"
-        )
-
-
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:>8.3f} ms"
-
-
-def main(arguments: list[str] | None = None) -> int:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--sizes", nargs="+", type=float, default=[1e5, 1e6, 1e7, 1e8])
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--output", type=Path, help="JSON file to write")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     if options.repeats < 1 or min(options.sizes) < 1000:
         parser.error("--repeats must be at least 1 and every size at least 1000")
     rows = []
     for size in options.sizes:
         rows.append(measure(int(size), options.repeats))
         print(f"measured d = {int(size):,}", file=sys.stderr)
-    print_table(rows)
-    if options.output is not None:
-        body = {
-            "dtype": "float32",
-            "dim_out": DIM_OUT,
-            "inside": INSIDE,
-            "repeats": options.repeats,
-            "rows": rows,
-        }
-        write_report(options.output, "benchmarks/selection.py", arguments, body)
+    table(rows)
+    body = {"dtype": "float32", "dim_out": DIM_OUT, "inside": INSIDE}
+    report(options.output, {**body, "repeats": options.repeats, "rows": rows})
     missed = [
         row["d"]
         for row in rows

@@ -23,35 +23,30 @@ maximize assumes normal entries.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import statistics
-import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
+import _examples  # noqa: F401
+import _options as options
 import numpy as np
 import torch
 import typer
+from _runs import Run, Runs, deviation, say
+from _step_apps import Examples, Model, Torch, hidden, together, usual
 from numpy.typing import NDArray
+from signds_example.data import load, partitions
 from torch import Tensor, nn
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "examples" / "signds")]
-
-from _environment import cpu_model  # noqa: E402
-from _runs import Mnist, Output, Run, Seeds, earlier, is_known  # noqa: E402
-from signds_example.data import load, partitions  # noqa: E402
-
-from flower_ldp.mechanisms import RandomSource, SignDS  # noqa: E402
-from flower_ldp.mechanisms.signds import sum_of_signs  # noqa: E402
-from flower_ldp.mechanisms.signds_size import best_sizes  # noqa: E402
-from flower_ldp.strategies import FixedLength  # noqa: E402
+from flower_ldp.mechanisms import RandomSource, SignDS
+from flower_ldp.mechanisms.signds import sum_of_signs
+from flower_ldp.mechanisms.signds_size import best_sizes
+from flower_ldp.strategies import FixedLength
+from flower_ldp.wire.layout import ModelLayout
 
 EPSILONS = (4.0, 8.0, 100.0)
 LENGTHS = (0.25, 0.5, 1.0, 2.0)
@@ -97,90 +92,63 @@ def pixels(images: Tensor) -> Tensor:
     return images.flatten(1)
 
 
-def first_weights(inputs: int, seed: int) -> list[Tensor]:
-    """Return the weights of a network with one hidden layer, as PyTorch starts them."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        layers = nn.Linear(inputs, HIDDEN), nn.Linear(HIDDEN, CLASSES)
-    return [w.detach() for layer in layers for w in (layer.weight.T, layer.bias)]
-
-
-def outputs(weights: list[Tensor], x: Tensor) -> Tensor:
-    """Return logits (..., n, classes) of inputs (..., n, pixels), for one model or many."""
-    first, first_bias, second, second_bias = weights
-    hidden = torch.relu(x @ first + first_bias.unsqueeze(-2))
-    return hidden @ second + second_bias.unsqueeze(-2)
-
-
-def batches(own: Tensor, steps: int, size: int) -> Iterator[Tensor]:
-    """Yield each step's images, (clients, size): all of a client's before any comes again."""
+def batches(own: Tensor, steps: int, size: int) -> list[Tensor]:
+    """Return each step's images, (clients, size): all of a client's before any comes again."""
     passes = -(-steps * size // own.shape[1])
     orders = [own.gather(1, torch.rand(own.shape).argsort(dim=1)) for _ in range(passes)]
-    return iter(torch.cat(orders, dim=1).split(size, dim=1)[:steps])
-
-
-def updates(
-    weights: list[Tensor], x: Tensor, y: Tensor, own: Tensor, settings: Settings
-) -> NDArray[np.float32]:
-    """Train every client from the same weights; return what each changed, (clients, d)."""
-    mine = [w.expand(len(own), *w.shape).clone().requires_grad_() for w in weights]
-    optimizer = torch.optim.SGD(mine, lr=settings.learning_rate)
-    for batch in batches(own, settings.local_steps, settings.batch_size):
-        optimizer.zero_grad()
-        logits = outputs(mine, x[batch])
-        # Summed over clients, a mean for each: no gradient of one reaches another.
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), y[batch].flatten())
-        (loss * len(own)).backward()
-        optimizer.step()
-    changes = [(m.detach() - w).flatten(1) for m, w in zip(mine, weights, strict=True)]
-    return torch.cat(changes, dim=1).numpy()
-
-
-def moved(weights: list[Tensor], step: NDArray[np.float32]) -> list[Tensor]:
-    """Return weights plus a step (d,)."""
-    parts = torch.from_numpy(step).split([w.numel() for w in weights])
-    return [w + part.view_as(w) for w, part in zip(weights, parts, strict=True)]
+    return list(torch.cat(orders, dim=1).split(size, dim=1)[:steps])
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
     """Images as rows, the clients' shares of them (clients, images), and what was held out."""
 
-    x: Tensor
-    y: Tensor
+    images: Examples
     own: Tensor
-    held_x: Tensor
-    held_y: Tensor
+    held: Examples
+    settings: Settings
+
+    @property
+    def app(self) -> Torch:
+        """Return a network with one hidden layer."""
+        start = usual((self.images.x.shape[1], HIDDEN), (HIDDEN, CLASSES))
+        return Torch(self.settings.clients, start, hidden, 0, 0.0)
+
+    def updates(self, model: Model) -> NDArray[np.float32]:
+        """Train every client from the same weights; return what each changed, (clients, d)."""
+        of = self.settings
+        steps = batches(self.own, of.local_steps, of.batch_size)
+        return together(hidden, model, self.images, steps, of.learning_rate)
 
 
 @lru_cache(maxsize=1)
-def prepared(source: str, part: str, seed: int, clients: int) -> Task:
+def prepared(name: str, mnist: Path, part: str, seed: int) -> Task:
     """Return the images of a data set, dealt out to clients in equal numbers."""
+    settings, source = SETTINGS[name], name if name == "digits" else str(mnist)
     data = load(source, part, seed)
-    shares = partitions(source, part, seed, clients, "iid", 0.0)
+    shares = partitions(source, part, seed, settings.clients, "iid", 0.0)
     least = min(len(share) for share in shares)
     own = torch.from_numpy(np.stack([share[:least] for share in shares]))
-    train_part, held = data.train, data.held_out
-    return Task(pixels(train_part.images), train_part.labels, own, pixels(held.images), held.labels)
+    train_part, held = (
+        Examples(pixels(some.images).numpy(), some.labels.numpy())
+        for some in (data.train, data.held_out)
+    )
+    return Task(train_part, own, held, settings)
 
 
-def train(
-    task: Task, rule: str, epsilon: float, length: float, seed: int, settings: Settings
-) -> tuple[SignDS, float]:
+def train(task: Task, rule: str, epsilon: float, length: float, seed: int) -> Run:
     """Return the rule's selection and the accuracy on the images that were held out."""
     torch.manual_seed(seed)
-    rng = RandomSource.seeded(seed)
-    weights = first_weights(task.x.shape[1], seed)
-    dimension = sum(w.numel() for w in weights)
-    mechanism = RULES[rule](epsilon, dimension)
-    optimizer = FixedLength(length, settings.rounds, settings.momentum)
-    for number in range(1, settings.rounds + 1):
-        changes = updates(weights, task.x, task.y, task.own, settings)
-        reports = [mechanism.randomize(update, rng) for update in changes]
-        proposed = sum_of_signs(reports, dimension).astype(np.float32)
-        weights = moved(weights, optimizer.step(proposed, number))
-    found = outputs(weights, task.held_x).argmax(dim=1)
-    return mechanism, float((found == task.held_y).float().mean())
+    rng, model = RandomSource.seeded(seed), task.app.initial(seed)
+    layout = ModelLayout.of(model)
+    mechanism = RULES[rule](epsilon, layout.dimension)
+    optimizer = FixedLength(length, task.settings.rounds, task.settings.momentum)
+    for number in range(1, task.settings.rounds + 1):
+        reports = [mechanism.randomize(update, rng) for update in task.updates(model)]
+        proposed = sum_of_signs(reports, layout.dimension).astype(np.float32)
+        model = layout.add(model, optimizer.step(proposed, number))
+    accuracy = round(task.app.accuracy(model, task.held), 4)
+    return {"k": mechanism.k, "h": mechanism.dim_out, "accuracy": accuracy}
 
 
 def alignment(mechanism: SignDS, changes: NDArray[np.float32]) -> float:
@@ -208,33 +176,20 @@ class Cell:
 class Bench:
     """The runs that were made, in a file."""
 
-    def __init__(self, mnist: Path, output: Path) -> None:
-        self.runs = earlier(output)
-        self._sources = {"digits": "digits", "mnist": str(mnist)}
-        self._output = output
+    def __init__(self, mnist: Path, runs: Runs) -> None:
+        self._mnist, self._runs = mnist, runs
 
     def accuracy(self, part: str, cell: Cell, length: float, seed: int) -> float:
         """Return the accuracy of one run, which is made unless it was."""
-        run: Run = {"evaluated_on": part, **asdict(cell), "length": length, "seed": seed}
-        run["settings"] = asdict(SETTINGS[cell.data])
-        if not is_known(run, self.runs):
-            self.runs.append(self._made(run))
-            self.write({})
-        return float(next(known["accuracy"] for known in self.runs if run.items() <= known.items()))
+        one: Run = {"evaluated_on": part, **asdict(cell), "length": length, "seed": seed}
+        one["settings"] = asdict(SETTINGS[cell.data])
+        return float(
+            self._runs.make(one, partial(self._made, part, cell, length, seed))["accuracy"]
+        )
 
-    def _made(self, run: Run) -> Run:
-        settings = SETTINGS[run["data"]]
-        task = prepared(
-            self._sources[run["data"]], run["evaluated_on"], run["seed"], settings.clients
-        )
-        began = time.process_time()
-        mechanism, accuracy = train(
-            task, run["rule"], run["epsilon"], run["length"], run["seed"], settings
-        )
-        made = {**run, "k": mechanism.k, "h": mechanism.dim_out, "accuracy": round(accuracy, 4)}
-        seconds = round(time.process_time() - began, 1)
-        print({name: made[name] for name in made if name != "settings"}, seconds, "s", flush=True)
-        return made
+    def _made(self, part: str, cell: Cell, length: float, seed: int) -> Run:
+        task = prepared(cell.data, self._mnist, part, seed)
+        return train(task, cell.rule, cell.epsilon, length, seed)
 
     def best_lengths(self, cells: list[Cell]) -> list[tuple[float, float]]:
         """Return for each the first length that does best on images held out, and how well."""
@@ -260,52 +215,41 @@ class Bench:
 
     def alignments(self, name: str, cells: list[Cell]) -> list[float]:
         """Return each cell's alignment with the clients' first updates."""
-        settings = SETTINGS[name]
-        task = prepared(self._sources[name], "test", 1, settings.clients)
+        task = prepared(name, self._mnist, "test", 1)
         torch.manual_seed(1)
-        changes = updates(first_weights(task.x.shape[1], 1), task.x, task.y, task.own, settings)
+        changes = task.updates(task.app.initial(1))
         rules = (RULES[cell.rule](cell.epsilon, changes.shape[1]) for cell in cells)
         return [alignment(mechanism, changes) for mechanism in rules]
 
-    def write(self, summary: dict[str, Any]) -> None:
-        """Write the results file."""
-        body = {
-            "command": "python benchmarks/signds_rule.py mnist.npz",
-            "machine": f"{cpu_model()}, one thread",
-            "torch": torch.__version__,
-            "summary": summary,
-            "runs": self.runs,
-        }
-        self._output.parent.mkdir(parents=True, exist_ok=True)
-        self._output.write_text(json.dumps(body, indent=1) + "\n")
-
 
 def main(
-    data: Mnist,
-    seeds: Seeds = 5,
-    output: Output = HERE / "results" / "signds_rule.json",
+    data: options.Mnist,
+    seeds: options.Seeds = 5,
+    output: options.Output = options.RESULTS / "signds_rule.json",
 ) -> None:
     """Train under every rule, data set and epsilon; write a results file."""
     torch.set_num_threads(1)
-    bench = Bench(data, output)
-    summary = []
+    rows: list[Run] = []
+    runs = Runs(output, lambda _: {"seeds": seeds, "cells": rows}, torch=torch.__version__)
+    bench = Bench(data, runs)
     for name in SETTINGS:
         cells = [Cell(name, *pair) for pair in itertools.product(EPSILONS, RULES)]
         best = bench.best_lengths(cells)
         found = bench.tests(cells, [length for length, _ in best], seeds)
         aligned = bench.alignments(name, cells)
         for cell, (length, held), tested, along in zip(cells, best, found, aligned, strict=True):
-            row: dict[str, Any] = {
-                **asdict(cell),
-                "length": length,
-                "alignment_of_first_updates": round(float(along), 3),
-                "held_out": round(held, 4),
-                "mean": round(statistics.mean(tested), 4),
-                "standard_deviation": round(statistics.stdev(tested), 4) if seeds > 1 else None,
-            }
-            print(row, flush=True)
-            summary.append(row)
-    bench.write({"seeds": seeds, "cells": summary})
+            rows.append(
+                {
+                    **asdict(cell),
+                    "length": length,
+                    "alignment_of_first_updates": round(float(along), 3),
+                    "held_out": round(held, 4),
+                    "mean": round(statistics.mean(tested), 4),
+                    "standard_deviation": deviation(tested),
+                }
+            )
+            say(rows[-1])
+    runs.write()
 
 
 if __name__ == "__main__":

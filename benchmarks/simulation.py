@@ -21,28 +21,38 @@ for it, so the ratio is a lower bound. Needs ``/proc``.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
 import sys
 import tempfile
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from _environment import write_report
-from _simulation_table import table
+import _options as options
+import typer
+from _environment import report
+from _examples import EXAMPLES
+from _runs import say
 from _watched import EVERY, Watched, watch
 
 HERE = Path(__file__).resolve().parent
-EXAMPLES = HERE.parent / "examples"
-PARTS = ("rounds", "command", "once", "memory")
 WAYS = ("flower", "strict", "fast", "strict-2")
 #: At least so many times as fast as Flower's engine.
 FASTER = {"nothing strict": 5.0, "nothing fast": 20.0, "lenet strict": 2.0, "command": 4.0}
 #: At most so many seconds, and so much memory.
 ONCE_SECONDS, MEMORY_MIB = 600.0, 3_072.0
 Measured = dict[str, Any]
+
+
+class Part(str, Enum):
+    """What is measured."""
+
+    ROUNDS = "rounds"
+    COMMAND = "command"
+    ONCE = "once"
+    MEMORY = "memory"
 
 
 def measured(
@@ -65,7 +75,7 @@ def measured(
     if unfinished:
         seconds.append(max(EVERY, limit - (begun[-1] if len(begun) > len(seconds) else 0.0)))
     # The first round starts processes and reads data; where there is no other it has to do.
-    return {
+    found = {
         "kind": kind,
         "way": way,
         "nodes": nodes,
@@ -74,6 +84,8 @@ def measured(
         "messages_a_second": nodes / statistics.median(seconds[1:] or seconds),
         **_costs(seen),
     }
+    say(found)
+    return found
 
 
 def _is(line: str, what: str) -> bool:
@@ -92,20 +104,14 @@ def _tail(seen: Watched) -> str:
     return "\n".join(line for _, line in seen.lines[-30:])
 
 
-def in_rounds(options: argparse.Namespace) -> list[Measured]:
-    """Measure rounds in all engines, one after another."""
-    found = []
-    for nodes in options.nodes:
-        for kind in ("nothing", "lenet", "record"):
-            many = nodes > 1_000
-            if many and kind == "lenet":
-                continue  # see the part "memory"; Flower's engine would need minutes
-            for way in WAYS:
-                rounds = 2 if many else options.rounds
-                limit = options.limit if way == "flower" else 3_600
-                one = measured(kind, way, nodes, rounds, limit=limit)
-                _print(one)
-                found.append(one)
+def in_rounds(nodes: int, rounds: int, limit: float) -> list[Measured]:
+    """Measure rounds of so many nodes in all engines, one after another."""
+    many, found = nodes > 1_000, []
+    # For a LeNet-5 see the part "memory"; Flower's engine would need minutes.
+    for kind in ("nothing", "record") if many else ("nothing", "lenet", "record"):
+        for way in WAYS:
+            of_way = limit if way == "flower" else 3_600
+            found.append(measured(kind, way, nodes, 2 if many else rounds, limit=of_way))
     return found
 
 
@@ -123,7 +129,7 @@ def by_command(example: str, *more: str) -> dict[str, Measured]:
             raise RuntimeError(f"{' '.join(command)} failed:\n{_tail(seen)}")
         name = "flower" if engine == "simulation" else "process"
         found[name] = {"rounds": int(last[1]), "last_round": rounds[-1][0], **_costs(seen)}
-        print(f"{example:<10} {name:<9} last round after {rounds[-1][0]:.1f} s", flush=True)
+        say({example: name, **found[name]})
     return found
 
 
@@ -159,56 +165,38 @@ def missed(result: dict[str, Any]) -> list[str]:
     return names
 
 
-def _print(one: Measured) -> None:
-    below = "<" if one["unfinished"] else " "
-    print(
-        f"{one['kind']:<9} {one['way']:<9} {one['nodes']:>6} nodes "
-        f"{below}{one['messages_a_second']:>9.1f} messages/s {one['peak_mib']:>7.0f} MiB "
-        f"{one['seconds_in_all']:>7.1f} s {one['cpu_seconds']:>7.1f} s CPU",
-        flush=True,
-    )
-
-
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--part", choices=PARTS, action="append", help="repeatable; default: all")
-    parser.add_argument("--nodes", type=int, nargs="+", default=[100, 10_000], help="of rounds")
-    parser.add_argument("--rounds", type=int, default=6, help="of 1,000 nodes and fewer")
-    parser.add_argument("--limit", type=float, default=80.0, help="seconds of a run of Flower's")
-    parser.add_argument("--clients", type=int, default=50, help="of examples/signds")
-    parser.add_argument("--once", type=int, default=60_000, help="clients asked once")
-    parser.add_argument("--models", type=int, default=10_000, help="clients with a LeNet-5")
-    parser.add_argument("--output", type=Path, help="JSON file to write")
-    options = parser.parse_args(arguments)
+def main(
+    part: Annotated[list[Part] | None, typer.Option(help="Repeatable; default: all.")] = None,
+    nodes: Annotated[list[int], typer.Option(help="Of rounds; repeatable.")] = [100, 10_000],  # noqa: B006
+    rounds: Annotated[int, typer.Option(min=2, help="Of 1,000 nodes and fewer.")] = 6,
+    limit: Annotated[float, typer.Option(help="Seconds of a run of Flower's.")] = 80.0,
+    clients: Annotated[int, typer.Option(help="Of examples/signds.")] = 50,
+    once: Annotated[int, typer.Option(help="Clients asked once.")] = 60_000,
+    models: Annotated[int, typer.Option(help="Clients with a LeNet-5.")] = 10_000,
+    output: options.Report = None,
+) -> None:
+    """Measure all parts; exit status 1 if a goal is missed."""
     if not Path("/proc/self/statm").exists():
-        parser.error("memory and processor time are read in /proc, which is not there")
-    return options
-
-
-def main(arguments: list[str] | None = None) -> int:
-    options = _parse(arguments)
-    parts = options.part or PARTS
+        raise typer.BadParameter("memory and processor time are read in /proc, which is not there")
+    parts = part or list(Part)
     result: dict[str, Any] = {}
-    if "rounds" in parts:
-        result["rounds"] = in_rounds(options)
-    if "command" in parts:
+    if Part.ROUNDS in parts:
+        result["rounds"] = [one for count in nodes for one in in_rounds(count, rounds, limit)]
+    if Part.COMMAND in parts:
         result["example"] = by_command("asked-once")
-        result["signds"] = by_command("signds", "--clients", str(options.clients))
-    if "once" in parts:
-        result["once"] = measured("record", "strict", options.once, 1, "--contexts", "drop")
-        _print(result["once"])
-    if "memory" in parts:
-        result["memory"] = measured("lenet", "strict", options.models, 1, "--average")
-        _print(result["memory"])
+        result["signds"] = by_command("signds", "--clients", str(clients))
+    if Part.ONCE in parts:
+        result["once"] = measured("record", "strict", once, 1, "--contexts", "drop")
+    if Part.MEMORY in parts:
+        result["memory"] = measured("lenet", "strict", models, 1, "--average")
     result["ratios"] = ratios(result)
-    print(f"\n{table(result)}\n")
+    say(result["ratios"])
     result["missed"] = missed(result)
     for name in result["missed"]:
         print(f"MISSED {name}")
-    if options.output is not None:
-        write_report(options.output, "benchmarks/simulation.py", arguments, result)
-    return int(bool(result["missed"]))
+    report(output, result)
+    raise typer.Exit(int(bool(result["missed"])))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    typer.run(main)

@@ -26,16 +26,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
+import _options as options
 import torch
 import typer
-from _environment import write_report
-from _runs import Output
+from _environment import report
 from _step_apps import APPS, load
 from _step_runs import plan, run
 
 from flower_ldp.strategies import AgreedLength, FixedLength
 
-HERE = Path(__file__).resolve().parent
 EPSILONS = (8, 30, 100)
 LENGTHS = tuple(2.0**power for power in range(-5, 6))
 SAMPLE = 0.5
@@ -82,8 +81,7 @@ class Bench:
         cells = itertools.product(APPS, EPSILONS)
         rows = [row for cell in cells if (row := summary(self.runs, *cell)) is not None]
         body = {"lengths": LENGTHS, "summary": rows, "runs": self.runs}
-        words = ["mnist.npz", "cifar10-features.npz"]
-        write_report(self._output, "benchmarks/steps.py", words, body)
+        report(self._output, body)
 
 
 def best(
@@ -138,10 +136,10 @@ def _error(some: list[float], others: list[float]) -> float:
 
 
 def main(
-    mnist: Annotated[Path, typer.Argument(exists=True, help="npz file in MNIST's layout.")],
+    mnist: options.Mnist,
     cifar: Annotated[Path, typer.Argument(exists=True, help="npz file of CIFAR-10's features.")],
     apps: Annotated[list[str] | None, typer.Option("--app", help="One app; repeatable.")] = None,
-    output: Output = HERE / "results" / "steps.json",
+    output: options.Output = options.RESULTS / "steps.json",
 ) -> None:
     """Tune a length, and compare it with the rule without one; write a results file."""
     torch.set_num_threads(1)

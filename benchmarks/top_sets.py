@@ -13,20 +13,21 @@ the integers. Tests do the same for a thousand of them.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import _examples  # noqa: F401
+import _options as options
+import typer
+from _environment import report
 
-from _environment import write_report
-
-from flower_ldp.mechanisms import topk as _rank
+from flower_ldp.mechanisms import topk
 from flower_ldp.mechanisms.topk import top_set
 from tests.unit.mechanisms.topk_masses import masses
 
@@ -36,28 +37,23 @@ PIECE = 500
 LONG_EVERY = 400
 
 
-def counted(name: str, taken: Counter[str]) -> None:
-    """Make a way of finding thresholds count its successes."""
-    way = getattr(_rank, name)
-
-    def spy(*arguments: Any) -> Any:
-        found = way(*arguments)
-        taken[name] += found is not None
-        return found
-
-    setattr(_rank, name, spy)
-
-
 def check(task: tuple[int, int]) -> tuple[Counter[str], list[str]]:
     """Check ``count`` vectors of a seed; return what was done, and what is wrong."""
     seed, count = task
-    facts: Counter[str] = Counter()
-    ways = {name: getattr(_rank, name) for name in ("_by_bracket", "_by_copy")}
+    facts, taken = Counter[str](), Counter[str]()
     wrong = []
-    try:
-        taken: Counter[str] = Counter()
-        for name in ways:
-            counted(name, taken)
+    ways = {name: getattr(topk, name) for name in ("_by_bracket", "_by_copy")}
+
+    def spied(name: str) -> Callable[..., Any]:
+        def spy(*arguments: Any) -> Any:
+            found = ways[name](*arguments)
+            taken[name] += found is not None
+            return found
+
+        return spy
+
+    spies: dict[str, Any] = {name: spied(name) for name in ways}
+    with mock.patch.multiple(topk, **spies):
         for case in masses(count, seed, LONG_EVERY):
             facts["vectors"] += 1
             facts[f"vectors of {case.values.dtype.newbyteorder('=')}"] += 1
@@ -71,27 +67,24 @@ def check(task: tuple[int, int]) -> tuple[Counter[str], list[str]]:
                 facts["cuts refuted by the count"] += sum(taken.values()) - 1
                 if complaint:
                     wrong.append(complaint)
-    finally:
-        for name, way in ways.items():
-            setattr(_rank, name, way)
     return facts, wrong
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--vectors", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=1_000)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--output", type=Path, help="JSON file to write")
-    options = parser.parse_args(arguments)
-    pieces = range(0, options.vectors, PIECE)
+def main(
+    vectors: Annotated[int, typer.Option(min=1)] = 100_000,
+    seed: Annotated[int, typer.Option(help="Of the first vectors.")] = 1_000,
+    jobs: Annotated[int, typer.Option(min=1)] = 1,
+    output: options.Report = None,
+) -> None:
+    """Check all vectors; exit status 1 if a top set is wrong."""
     tasks = [
-        (options.seed + i, min(PIECE, options.vectors - start)) for i, start in enumerate(pieces)
+        (seed + number, min(PIECE, vectors - start))
+        for number, start in enumerate(range(0, vectors, PIECE))
     ]
     start = time.perf_counter()
     facts: Counter[str] = Counter()
     wrong: list[str] = []
-    with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         for done, (found, complaints) in enumerate(pool.map(check, tasks), 1):
             facts += found
             wrong += complaints
@@ -105,10 +98,9 @@ def main(arguments: list[str] | None = None) -> int:
     }
     for name, value in body.items():
         print(f"{name}: {value}")
-    if options.output is not None:
-        write_report(options.output, "benchmarks/top_sets.py", arguments, body)
-    return 1 if wrong else 0
+    report(output, body)
+    raise typer.Exit(int(bool(wrong)))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    typer.run(main)

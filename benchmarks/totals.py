@@ -16,23 +16,23 @@ written when it ends, and runs that are there are not repeated.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
-import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import _options as options
 import numpy as np
 import typer
 from _asked_once import Images, Training, run, shares
-from _environment import write_report
-from _runs import Changes, EvaluateOn, Seeds, changed, earlier, is_known, reached, spread, told
+from _images import read
+from _runs import Run, Runs, like, reached, spread
 from _strokes import coordinates, features, with_constant
 
-HERE = Path(__file__).resolve().parent
-SETTINGS = HERE / "configs" / "totals.json"
-OUTPUT = HERE / "results" / "totals.json"
+SETTINGS = Path(__file__).resolve().parent / "configs" / "totals.json"
 
 
 @dataclass(frozen=True)
@@ -63,98 +63,73 @@ class Source:
     """Features of one data set."""
 
     def __init__(self, path: Path, cache: Path | None) -> None:
-        with np.load(path) as file:
-            self.labels = {part: file[f"y_{part}"].astype(np.int64) for part in ("train", "test")}
-            images = {part: file[f"x_{part}"] for part in ("train", "test")}
-        self.kind = "mnist" if images["train"].ndim == 3 else "cifar"
+        self._raw = read(path)
+        self.kind = "mnist" if self._raw.x.ndim == 3 else "cifar"
         if self.kind == "mnist":
             if cache is None:
                 raise typer.BadParameter("--cache names the file for the features of images")
-            self._along = coordinates(images, cache)
-        else:
-            self._along = {part: some.astype(np.float32) for part, some in images.items()}
+            self._along = coordinates({"train": self._raw.x, "test": self._raw.held_x}, cache)
 
     def images(self, row: Row, evaluate_on: str, seed: int) -> Images:
         """Return a row's features, split among clients by the seed."""
-        train, test = (self._features(part, row) for part in ("train", "test"))
-        labels, held_labels = self.labels["train"], self.labels["test"]
-        clients = row.clients
-        if evaluate_on == "validation":
-            order = np.random.default_rng(0).permutation(len(labels))
-            held, kept = np.split(order, [len(order) // 10])
-            test, held_labels = train[held], labels[held]
-            train, labels = train[kept], labels[kept]
-            clients = clients * 9 // 10
-        parts = shares(labels, clients, row.alpha, seed)
-        return Images(train, labels, parts, test, held_labels)
-
-    def _features(self, part: str, row: Row) -> Any:
         if self.kind == "mnist":
-            return features(self._along[part], self._along["variances"], row.axes, row.power)
-        return with_constant(self._along[part][:, : row.axes])
+            spread, size = self._along["variances"], (row.axes, row.power)
+            along = [features(self._along[part], spread, *size) for part in ("train", "test")]
+        else:
+            raw = (self._raw.x, self._raw.held_x)
+            along = [with_constant(some.astype(np.float32)[:, : row.axes]) for some in raw]
+        split = self._raw.each(*along).evaluated_on(evaluate_on)
+        clients = row.clients * 9 // 10 if evaluate_on == "validation" else row.clients
+        parts = shares(split.y, clients, row.alpha, seed)
+        return Images(split.x, split.y, parts, split.held_x, split.held_y)
 
 
-def summary(runs: list[dict[str, Any]], found: list[Row]) -> list[dict[str, Any]]:
+def summary(runs: list[Run], found: list[Row]) -> list[Run]:
     """Return mean and spread of each row's runs."""
     made = []
     for row in found:
-        mine = [one for one in runs if one["row"] == row.name]
-        if not mine:
-            continue
-        accuracy = spread(mine, None)
-        made.append(
-            {
-                "row": row.name,
-                "clients": row.clients,
-                "epsilon_total": max(one["epsilon_total_most"] for one in mine),
-                **accuracy,
-                "payload_bytes": mine[0]["payload_bytes"],
-                "message_bytes": max(one["message_bytes"] for one in mine),
-                **reached(accuracy["accuracy_mean"], row.floor, row.goal),
-            }
-        )
+        mine = like(runs, row=row.name)
+        if mine:
+            accuracy = spread(mine, None)
+            made.append(
+                {
+                    "row": row.name,
+                    "clients": row.clients,
+                    "epsilon_total": max(one["epsilon_total_most"] for one in mine),
+                    **accuracy,
+                    "payload_bytes": mine[0]["payload_bytes"],
+                    "message_bytes": max(one["message_bytes"] for one in mine),
+                    **reached(accuracy["accuracy_mean"], row.floor, row.goal),
+                }
+            )
     return made
+
+
+def train(source: Source, row: Row, training: Training, evaluate_on: str, seed: int) -> Run:
+    """Train once."""
+    return run(source.images(row, evaluate_on, seed), training)
 
 
 def main(
     data: Annotated[Path, typer.Argument(exists=True, help="MNIST's npz, or CIFAR-10's features.")],
-    cache: Annotated[Path | None, typer.Option(help="Where features of images are kept.")] = None,
-    seeds: Seeds = 5,
-    only: Annotated[list[str] | None, typer.Option(help="Rows, by name; repeatable.")] = None,
-    changes: Changes = None,
-    evaluate_on: EvaluateOn = "test",
-    output: Annotated[Path, typer.Option(help="Results file, kept up to date.")] = OUTPUT,
+    cache: options.Cache = None,
+    seeds: options.Seeds = 5,
+    only: options.Only = None,
+    changes: options.Changes = None,
+    evaluate_on: options.EvaluateOn = "test",
+    output: options.Output = options.RESULTS / "totals.json",
 ) -> None:
     """Train each row with each seed, and write means and spreads."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    source = Source(data, cache)
-    known, runs = rows("mnist") + rows("cifar"), earlier(output)
-    for row in rows(source.kind):
-        if only and row.name not in only:
-            continue
-        training = changed(row.training, changes)
-        for seed in range(1, seeds + 1):
-            one: dict[str, Any] = {
-                "row": row.name,
-                "seed": seed,
-                "evaluated_on": evaluate_on,
-                "axes": row.axes,
-                "power": row.power,
-                "training": asdict(training),
-            }
-            if is_known(one, runs):
-                continue
-            began = time.perf_counter()
-            one |= run(source.images(row, evaluate_on, seed), training)
-            one["seconds"] = round(time.perf_counter() - began, 1)
-            runs.append(one)
-            said = f"{row.name:<28} seed {seed}: {one['accuracy']:.4f}, {one['seconds']} s"
-            print(said, flush=True)
-            body = {"summary": summary(runs, known), "runs": runs}
-            words = [data.name, "--evaluate-on", evaluate_on, "--seeds", str(seeds)]
-            write_report(output, "benchmarks/totals.py", words, body)
-    for line in summary(runs, known):
-        print(told(line))
+    source, known = Source(data, cache), rows("mnist") + rows("cifar")
+    runs = Runs(output, lambda made: summary(made, known))
+    for row, seed in itertools.product(rows(source.kind), range(1, seeds + 1)):
+        training = options.changed(row.training, changes)
+        one: Run = {"row": row.name, "seed": seed, "evaluated_on": evaluate_on}
+        one |= {"axes": row.axes, "power": row.power, "training": asdict(training)}
+        if not only or row.name in only:
+            runs.make(one, partial(train, source, row, training, evaluate_on, seed))
+    runs.show()
 
 
 if __name__ == "__main__":

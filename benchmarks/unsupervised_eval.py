@@ -11,43 +11,40 @@ runs that are there are not repeated.
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 import subprocess
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import _options as options
 import typer
-from _environment import write_report
-from _runs import Output, Run, Seeds, earlier, is_known
+from _examples import EXAMPLES
+from _in_process import totals
+from _runs import Run, Runs, like
 
-from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.privacy import Unit
-
-HERE = Path(__file__).resolve().parent
-SCRIPT = HERE.parent / "examples" / "unsupervised-eval" / "run.py"
-OUTPUT = HERE / "results" / "unsupervised_eval.json"
+SCRIPT = EXAMPLES / "unsupervised-eval" / "run.py"
 
 
-def run(clients: int, seed: int, folder: Path) -> list[Run]:
-    """Run the example once; return a record of each of its two runs."""
+def run(clients: int, seed: int, protection: str, folder: Path) -> Run:
+    """Run the example once; return what it came to."""
     command = [sys.executable, str(SCRIPT), "--clients", str(clients), "--workers", "1"]
-    subprocess.run([*command, "--set", f"seed={seed}", "--output", str(folder)], check=True)
-    histories = json.loads((folder / "history.json").read_text())["runs"]
-    return [record(one, folder / one["config"]["protection"]) for one in histories]
+    command += ["--protection", protection, "--set", f"seed={seed}", "--output", str(folder)]
+    subprocess.run(command, check=True)
+    (history,) = json.loads((folder / "history.json").read_text())["runs"]
+    return record(history, folder / protection)
 
 
 def record(history: dict[str, Any], folder: Path) -> Run:
     """Return what a run came to; totals are those of the clients' own ledger."""
-    with Ledger.open(folder / "simulation-ledger.sqlite", read_only=True) as ledger:
-        totals = [ledger.totals(one)[Unit.CLIENT] for one in ledger.data_ids()]
+    spent = totals(folder / "simulation-ledger.sqlite")
     rounds = history["rounds"][1:]
     return {
-        "protection": history["config"]["protection"],
-        "epsilon_total_most": max(amount.spent(Unit.CLIENT).epsilon for amount in totals),
-        "clients_asked": len(totals),
+        "epsilon_total_most": max(total.epsilon for total in spent),
+        "clients_asked": len(spent),
         "evaluations": len(rounds),
         "evaluated_each_time": rounds[-1]["accepted"],
         "spearman": history["spearman"],
@@ -77,7 +74,7 @@ def summary(runs: list[Run]) -> list[dict[str, Any]]:
     """Return each protection's spread over runs."""
     made = []
     for protection in sorted({one["protection"] for one in runs}):
-        mine = [one for one in runs if one["protection"] == protection]
+        mine = like(runs, protection=protection)
         line: dict[str, Any] = {
             "protection": protection,
             "runs": len(mine),
@@ -104,28 +101,16 @@ def _spread_of(name: str, values: list[float | None]) -> dict[str, dict[str, flo
 def main(
     outputs: Annotated[Path, typer.Option(help="Folder for the runs' own files and plots.")],
     clients: Annotated[int, typer.Option(min=80, help="Simulated clients.")] = 2_000,
-    seeds: Seeds = 5,
-    output: Output = OUTPUT,
+    seeds: options.Seeds = 5,
+    output: options.Output = options.RESULTS / "unsupervised_eval.json",
 ) -> None:
     """Run the example with each seed, and write rank correlations, errors and their spread."""
-    runs = earlier(output)
-    for seed in range(1, seeds + 1):
-        one: Run = {"seed": seed, "clients": clients}
-        if is_known(one, runs):
-            continue
-        began = time.perf_counter()
-        found = run(clients, seed, outputs / str(seed))
-        seconds = round(time.perf_counter() - began, 1)
-        runs += [{**one, "seconds_of_both": seconds, **each} for each in found]
-        body = {"summary": summary(runs), "runs": runs}
-        words = ["--outputs", "runs", "--clients", str(clients), "--seeds", str(seeds)]
-        write_report(output, "benchmarks/unsupervised_eval.py", words, body)
-    for line in summary(runs):
-        shown = [
-            f"{name} {line[key]['mean']:.2f} ± {line[key]['standard_deviation']:.2f}"
-            for name, key in (("score", "spearman_score"), ("loss", "spearman_loss"))
-        ]
-        print(f"{line['protection']}, total {line['epsilon_total']:g}: Spearman {', '.join(shown)}")
+    runs = Runs(output, summary)
+    for seed, protection in itertools.product(range(1, seeds + 1), ("laplace", "codebook")):
+        one: Run = {"seed": seed, "clients": clients, "protection": protection}
+        folder = outputs / f"{seed}-{protection}"
+        runs.make(one, partial(run, clients, seed, protection, folder))
+    runs.show()
 
 
 if __name__ == "__main__":

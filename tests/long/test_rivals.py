@@ -116,8 +116,7 @@ def test_clients_trained_together_are_trained_as_each_alone(module: Callable[[st
     features = units(rng, 60, 7).astype(np.float32).reshape(4, 15, 7)
     labels = rng.integers(0, 10, (4, 15))
     first = rng.standard_normal((10, 7)).astype(np.float32)
-    training = module("_asked_once").Training("none", 1.0, 4, 1.0, 0.0, 1.0, steps=6, rate=3.0)
-    together = module("_rivals_training").trained_together(first, features, labels, training)
+    descended = module("_asked_once").descended
+    together = descended(first, features, labels, 6, 3.0)
     for mine, *own in zip(together, features, labels, strict=True):
-        alone = module("_asked_once").trained(first, *own, 6, 3.0)
-        np.testing.assert_allclose(mine, alone, atol=1e-5)
+        np.testing.assert_allclose(mine, descended(first, *own, 6, 3.0), atol=1e-5)
