@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy as np
 from matplotlib import rc_context
@@ -53,6 +53,17 @@ _SETTINGS: Any = {
 #: Verdana's letters are as wide as those that the layout was measured with; others are narrower.
 _FONTS = "Verdana, 'DejaVu Sans', sans-serif"
 Align = Literal["left", "center", "right"]
+DASHES = (0, (4, 3))
+Point = tuple[float, float]
+
+
+class Style(TypedDict, total=False):
+    """Of a rectangle."""
+
+    edge: str | None
+    fill: str | None
+    line: float
+    dashed: bool
 
 
 class Sheet:
@@ -111,40 +122,31 @@ class Sheet:
         width: float,
         height: float,
         words: str = "",
-        *,
-        edge: str | None = GREY,
-        fill: str | None = None,
         colour: str = INK,
-        line: float = 1.0,
-        dashed: bool = False,
+        *,
         bold: bool = False,
+        **style: Unpack[Style],
     ) -> None:
         """Draw a rectangle with words in its middle."""
-        place = (x, y, width, height)
-        self.boxes([place], edge=edge, fill=fill, line=line, dashed=dashed)
+        self.boxes([(x, y, width, height)], **style)
         if words:
             self.text(x + width / 2, y + height / 2, words, colour, "center", bold=bold)
 
     def boxes(
-        self,
-        places: Sequence[tuple[float, float, float, float]],
-        *,
-        edge: str | None = GREY,
-        fill: str | None = None,
-        line: float = 1.0,
-        dashed: bool = False,
+        self, places: Sequence[tuple[float, float, float, float]], **style: Unpack[Style]
     ) -> None:
         """Draw rectangles (x, y, width, height) of one style."""
         corners = [
             [(x, y), (x + w, y), (x + w, y + h), (x, y + h), (x, y)] for x, y, w, h in places
         ]
+        edge = style.get("edge", GREY)
         self.page.add_patch(
             PathPatch(
                 Path.make_compound_path(*(Path(points, closed=True) for points in corners)),
-                facecolor=fill or "none",
+                facecolor=style.get("fill") or "none",
                 edgecolor=edge or "none",
-                linewidth=line if edge else 0,
-                linestyle=(0, (4, 3)) if dashed else "-",
+                linewidth=style.get("line", 1.0) if edge else 0,
+                linestyle=DASHES if style.get("dashed") else "-",
                 clip_on=False,
             )
         )
@@ -169,14 +171,7 @@ class Sheet:
             self.line([x, x + 24], [y, y], colour, 2, dashes=line)
         self.text(x + 30, y, words)
 
-    def arrow(
-        self,
-        start: tuple[float, float],
-        end: tuple[float, float],
-        colour: str = INK,
-        *,
-        dashed: bool = False,
-    ) -> None:
+    def arrow(self, start: Point, end: Point, colour: str = INK) -> None:
         """Draw an arrow."""
         self.page.add_patch(
             FancyArrowPatch(
@@ -189,7 +184,6 @@ class Sheet:
                 clip_on=False,
                 color=colour,
                 linewidth=1.4,
-                linestyle=(0, (4, 3)) if dashed else "-",
             )
         )
 
