@@ -13,11 +13,13 @@ sample covariances, K1 0.01, K2 0.03), for images in [0, 1], mean over images.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from _cut_layers import WIDTH, Draw, Rows
+from _networks import batches, descend
+from _split_targets import WIDTHS
 from numpy.typing import NDArray
 from skimage.metrics import structural_similarity
 from torch import Tensor, nn
@@ -27,6 +29,9 @@ from flower_ldp.mechanisms import CodebookEmbedding
 HIDDEN, EPOCHS, BATCH, RATE = 512, 8, 256, 2e-3
 
 Images = NDArray[np.float32]
+Rows = NDArray[np.int64]
+#: Releases the embeddings of some rows of a table once more, as rows of numbers.
+Draw = Callable[[str, Rows], Tensor]
 
 
 @dataclass(frozen=True)
@@ -73,19 +78,20 @@ def decode(draw: Draw, releases: int, images: Images, test_rows: Rows, seed: int
     torch.manual_seed(seed)
     pixels = torch.from_numpy(images.reshape(len(images), -1))
     model = nn.Sequential(
-        nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, pixels.shape[1]), nn.Sigmoid()
+        nn.Linear(WIDTHS["mlp"], HIDDEN),
+        nn.ReLU(),
+        nn.Linear(HIDDEN, pixels.shape[1]),
+        nn.Sigmoid(),
     )
     optimizer = torch.optim.Adam(model.parameters(), RATE)
     steps = EPOCHS * math.ceil(len(pixels) / BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps)
-    for _ in range(EPOCHS):
-        for rows in torch.randperm(len(pixels)).split(BATCH):
-            seen = _mean_of(draw, releases, "train", rows.numpy())
-            loss = nn.functional.mse_loss(model(seen), pixels[rows])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
+
+    def loss(rows: Tensor) -> Tensor:
+        seen = _mean_of(draw, releases, "train", rows.numpy())
+        return nn.functional.mse_loss(model(seen), pixels[rows])
+
+    descend(optimizer, batches(len(pixels), BATCH, EPOCHS), loss, schedule)
     with torch.no_grad():
         found = model(_mean_of(draw, releases, "test", test_rows))
     return np.asarray(found.numpy().reshape(len(test_rows), *images.shape[1:]))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from _images import read
 from _wavelets import wavelet_features
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
@@ -45,19 +46,9 @@ class Data:
 
 def load(path: Path, held_out: bool) -> Data:
     """Read an npz file in MNIST's layout."""
-    with np.load(path) as file:
-        images, labels = file["x_train"], file["y_train"].astype(np.int64)
-        if not held_out:
-            return Data(
-                {"train": images, "test": file["x_test"]},
-                {"train": labels, "test": file["y_test"].astype(np.int64)},
-            )
-    order = np.random.default_rng(0).permutation(len(labels))
-    test, train = order[: len(order) // 10], order[len(order) // 10 :]
-    return Data(
-        {"train": images[train], "test": images[test]},
-        {"train": labels[train], "test": labels[test]},
-    )
+    split = read(path).evaluated_on("validation" if held_out else "test")
+    images = {"train": split.x, "test": split.held_x}
+    return Data(images, {"train": split.y, "test": split.held_y})
 
 
 class Bench:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from itertools import count
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from _networks import batches, descend, outputs
 from _split_bench import CLASSES, Data
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -42,12 +44,16 @@ class Cut:
     labels : float or None
         Epsilon of each label that trains the bottom; None for true labels.
     bottom : {"cnn", "mlp"}
+        Of images; a bottom over features is as wide as ``mlp``.
+    releases : int
+        How many independent releases of each record the attacker has.
     """
 
     kind: Literal["float", "bits", "codes"]
     epsilon: float | None = None
     labels: float | None = None
     bottom: Literal["cnn", "mlp"] = "cnn"
+    releases: int = 1
 
     @property
     def width(self) -> int:
@@ -66,12 +72,12 @@ class Cut:
 
     @property
     def record_epsilon(self) -> float | None:
-        """Return what one release of a record costs; None if nothing bounds it."""
+        """Return what the releases of one record cost in all; None if nothing bounds it."""
         if self.epsilon is None:
             return None
         if self.kind == "codes":
-            return self.codebook().record_epsilon
-        return UnaryEncoding(self.epsilon, self.width).record_epsilon
+            return self.releases * self.codebook().record_epsilon
+        return self.releases * UnaryEncoding(self.epsilon, self.width).record_epsilon
 
     def codebook(self) -> CodebookEmbedding:
         """Return the randomizer of codes."""
@@ -134,10 +140,9 @@ def as_images(data: Data, table: str, rows: int | None = None) -> Tensor:
     return torch.from_numpy(data.images[table][:rows, None].astype(np.float32) / np.float32(255))
 
 
-def embeddings(bottom: nn.Module, images: Tensor) -> Tensor:
+def embeddings(bottom: nn.Module, inputs: Tensor) -> Tensor:
     """Return a bottom's outputs."""
-    with torch.no_grad():
-        return torch.cat([bottom(part) for part in images.split(1_000)])
+    return outputs(lambda some: bottom(some.float()), inputs)
 
 
 def randomized(labels: Labels, epsilon: float | None) -> Labels:
@@ -152,14 +157,24 @@ def _response(epsilon: float) -> KaryResponse:
 
 
 def trained(
-    cut: Cut, images: Tensor, labels: Labels, used: Labels, seed: int, watch: Watch | None = None
+    cut: Cut,
+    inputs: Tensor,
+    labels: Labels,
+    used: Labels,
+    seed: int,
+    watch: Watch | None = None,
+    *,
+    bottom: Callable[[], nn.Module] | None = None,
+    epochs: int = EPOCHS,
+    rate: float = RATE,
 ) -> Target:
     """Train bottom and top: through the cut, or for codes at home.
 
     Parameters
     ----------
     cut : Cut
-    images : Tensor of float32, shape (n, 1, 28, 28)
+    inputs : Tensor, shape (n, 1, 28, 28)
+        Images in [0, 1], or rows of features.
     labels : ndarray of int64, shape (n,)
         True labels; a top that counts codes is the server's own and counts with them.
     used : ndarray of int64, shape (n,)
@@ -168,36 +183,36 @@ def trained(
         Of weights and batches.
     watch : callable, optional
         Sees each step.
+    bottom : callable, optional
+        Makes another bottom than the cut's.
+    epochs, rate
+        How long, and the bottom's rate.
     """
     torch.manual_seed(seed)
-    bottom, top = cut.new_bottom(), _new_top(cut)
-    layer, seen = cut.layer(), torch.from_numpy(used)
-    loss_of = (
-        nn.functional.cross_entropy
-        if cut.labels is None
-        else ForwardCorrected(_response(cut.labels))
-    )
-    optimizer = torch.optim.Adam([*bottom.parameters(), *top.parameters()], RATE)
-    step = 0
-    for _ in range(EPOCHS):
-        for rows in torch.randperm(len(seen)).split(BATCH):
-            sent = layer(bottom(images[rows]))
-            sent.retain_grad()
-            loss = loss_of(top(sent), seen[rows])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if watch is not None and sent.grad is not None:
-                watch(step, rows, sent.grad)
-            step += 1
+    below, top = (bottom or cut.new_bottom)(), _new_top(cut)
+    layer, seen, steps = cut.layer(), torch.from_numpy(used), count()
+    loss_of: Any = nn.functional.cross_entropy
+    if cut.labels is not None:
+        loss_of = ForwardCorrected(_response(cut.labels))
+    groups = [{"params": below.parameters(), "lr": rate}, {"params": top.parameters(), "lr": RATE}]
+
+    def loss(rows: Tensor) -> Tensor:
+        sent = layer(below(inputs[rows].float()))
+        if watch is not None:
+            step = next(steps)
+            sent.register_hook(lambda gradient: watch(step, rows, gradient))
+        found: Tensor = loss_of(top(sent), seen[rows])
+        return found
+
+    descend(torch.optim.Adam(groups), batches(len(seen), BATCH, epochs), loss)
     if cut.kind == "codes":
-        return Target(cut, bottom, _counted(cut, bottom, images, labels))
+        return Target(cut, below, _counted(cut, below, inputs, labels))
 
     def predict(sent: Tensor) -> Labels:
         with torch.no_grad():
             return np.asarray(top(sent).argmax(1).numpy(), dtype=np.int64)
 
-    return Target(cut, bottom, predict)
+    return Target(cut, below, predict)
 
 
 def _new_top(cut: Cut) -> nn.Module:
@@ -214,6 +229,6 @@ def _counted(
     return lambda sent: top.predict([sent.numpy()])
 
 
-def first_of_each(labels: Labels, count: int) -> Labels:
+def first_of_each(labels: Labels, most: int) -> Labels:
     """Return the places of the first records of each class."""
-    return np.concatenate([np.flatnonzero(labels == label)[:count] for label in range(CLASSES)])
+    return np.concatenate([np.flatnonzero(labels == label)[:most] for label in range(CLASSES)])

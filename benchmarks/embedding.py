@@ -14,7 +14,6 @@ is written as soon as it is done.
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
 import time
@@ -25,11 +24,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import _bottoms as bottoms
+import _options as options
 import numpy as np
 import torch
 import typer
 from _codes import CodeBottom, TrainCodes
-from _environment import write_report
+from _environment import report
+from _runs import deviation, say
 from _split_bench import CLASSES, HALVES, LABEL_EPSILON, Bench, exchange, load
 from torch import nn
 
@@ -44,8 +45,6 @@ CODES_OF_TWO = {8.0: 32, 6.0: 10, 5.0: 4, 4.0: 4}
 #: other, and labels that a side of the image cannot tell apart share a group on that side: found
 #: by annealing on nine tenths of the training images.
 GROUPS = {"left": (0, 3, 3, 2, 1, 2, 0, 2, 3, 1), "right": (3, 2, 3, 1, 2, 0, 0, 3, 1, 1)}
-
-HERE = Path(__file__).resolve().parent
 
 
 class Part(str, Enum):
@@ -214,45 +213,37 @@ def summary(runs: list[list[Row]]) -> list[Row]:
     found = []
     for same in zip(*runs, strict=True):
         accuracies = [one["accuracy"] for one in same]
-        mean = statistics.mean(accuracies)
-        spread = statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0
-        found.append(
-            {
-                **same[0],
-                **{
-                    key: round(statistics.median(one[key] for one in same), 3)
-                    for key in SPEEDS
-                    if key in same[0]
-                },
-                "accuracy": round(mean, 5),
-                "standard-deviation": round(spread, 5),
-                "accuracies": accuracies,
-            }
-        )
+        speeds = {
+            key: round(statistics.median(one[key] for one in same), 3)
+            for key in SPEEDS
+            if key in same[0]
+        }
+        figures = {
+            "accuracy": round(statistics.mean(accuracies), 5),
+            "standard-deviation": deviation(accuracies, 5) or 0.0,
+            "accuracies": accuracies,
+        }
+        found.append(same[0] | speeds | figures)
     return found
 
 
 def main(
-    mnist: Annotated[Path, typer.Argument(help="An npz file in MNIST's layout.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each measurement.")] = 3,
+    mnist: options.Mnist,
+    seeds: options.Seeds = 3,
     only: Annotated[list[Part] | None, typer.Option(help="Parts to run; repeatable.")] = None,
     held_out: Annotated[bool, typer.Option(help="Evaluate on a tenth of the training.")] = False,
-    output: Annotated[Path, typer.Option(help="Folder for the result files.")] = HERE / "results",
+    output: Annotated[Path, typer.Option(help="Folder for the result files.")] = options.RESULTS,
 ) -> None:
     """Measure, print a line for each row and write one file for each part."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(load(mnist, held_out), Path(folder))
         for part in only or list(Part):
-            runs = [list(MEASURES[part](bench, seed)) for seed in range(seeds)]
-            rows = summary(runs)
+            rows = summary([list(MEASURES[part](bench, seed)) for seed in range(seeds)])
             for one in rows:
-                print(part.value, json.dumps(one), flush=True)
-            arguments = ["mnist.npz", f"--seeds {seeds}", f"--only {part.value}"]
-            arguments += ["--held-out"] if held_out else []
+                say({"part": part.value, **one})
             body = {"torch": torch.__version__, "label-epsilon": LABEL_EPSILON, "rows": rows}
-            name = f"embedding-{part.value}.json"
-            write_report(output / name, "benchmarks/embedding.py", arguments, body)
+            report(output / f"embedding-{part.value}.json", body)
 
 
 if __name__ == "__main__":

@@ -25,20 +25,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import _options as options
 import numpy as np
 import torch
 import typer
-from _environment import write_report
+from _environment import report
 from _gradient_inversion import CLASSES, Victim, deep_leakage, lenet, with_prior
+from _images import read
 from _inversion import Images, nearness
-from _runs import Mnist, Output, Run
+from _runs import Run, say
 from _sent_updates import Channel, Floats, Scores, channels
 from numpy.typing import NDArray
 from torch import Tensor
 
 from flower_ldp.mechanisms import RandomSource
 
-HERE = Path(__file__).resolve().parent
 RATE = 0.1
 PUBLIC, CANDIDATES, OTHERS, TUNED_ON, SHOWN = 1_000, 100, 20, 4, 4
 PRIORS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -66,22 +67,12 @@ def one_hot(labels: NDArray[np.int64]) -> Tensor:
     return torch.eye(CLASSES)[torch.from_numpy(labels)]
 
 
-def read(mnist: Path, victim: Victim, clients: int, seed: int) -> tuple[Examples, Examples]:
-    """Return randomly chosen training images, and the public ones."""
-    with np.load(mnist) as file:
-        chosen = np.random.default_rng(seed).permutation(len(file["x_train"]))[:clients]
-        tables = [
-            (file["x_train"][chosen], file["y_train"][chosen]),
-            (file["x_test"][:PUBLIC], file["y_test"][:PUBLIC]),
-        ]
-    found = []
-    for images, labels in tables:
-        pixels, classes = images.astype(np.float32) / np.float32(255), labels.astype(np.int64)
-        inputs, targets = torch.from_numpy(pixels).unsqueeze(1), one_hot(classes)
-        pairs = zip(inputs.split(100), targets.split(100), strict=True)
-        updates = torch.cat([victim.updates(*pair) for pair in pairs])
-        found.append(Examples(pixels, classes, updates.numpy()))
-    return found[0], found[1]
+def examples_of(images: NDArray[np.uint8], labels: NDArray[np.int64], victim: Victim) -> Examples:
+    """Return images with their updates."""
+    pixels = images.astype(np.float32) / np.float32(255)
+    inputs, targets = torch.from_numpy(pixels).unsqueeze(1), one_hot(labels)
+    pairs = zip(inputs.split(100), targets.split(100), strict=True)
+    return Examples(pixels, labels, torch.cat([victim.updates(*pair) for pair in pairs]).numpy())
 
 
 def compared(images: Images, found: Images) -> Run:
@@ -232,39 +223,32 @@ def draw(images: Images, rows: list[tuple[str, Images, Images]], path: Path) -> 
 
 
 def main(
-    mnist: Mnist,
+    mnist: options.Mnist,
     images: Annotated[int, typer.Option(min=SHOWN, help="Images to rebuild.")] = 12,
     guesses: Annotated[int, typer.Option(min=1, help="Images to guess.")] = 100,
     steps: Annotated[int, typer.Option(min=8, help="Of Adam.")] = 600,
     evaluations: Annotated[int, typer.Option(min=1, help="Of L-BFGS, for an image.")] = 1_500,
     seed: Annotated[int, typer.Option(min=0)] = 1,
-    output: Output = HERE / "results" / "inversion_of_updates.json",
+    output: options.Output = options.RESULTS / "inversion_of_updates.json",
     pictures: Annotated[Path | None, typer.Option(help="Where to draw four images.")] = None,
 ) -> None:
     """Attack every row, print a line for each; write a results file."""
     torch.set_num_threads(1)
-    victim = Victim(lenet(seed), RATE)
-    clients, public = read(mnist, victim, TUNED_ON + images + guesses, seed)
-    attacked = clients.part(slice(TUNED_ON, TUNED_ON + images))
-    attack = Attack(
-        victim,
-        clients.part(slice(TUNED_ON)),
-        attacked,
-        clients.part(slice(TUNED_ON + images, None)),
-        public,
-        steps,
-        evaluations,
-        seed,
-    )
+    victim, raw = Victim(lenet(seed), RATE), read(mnist)
+    chosen = np.random.default_rng(seed).permutation(len(raw.x))[: TUNED_ON + images + guesses]
+    clients = examples_of(raw.x[chosen], raw.y[chosen], victim)
+    public = examples_of(raw.held_x[:PUBLIC], raw.held_y[:PUBLIC], victim)
+    first, last = TUNED_ON, TUNED_ON + images
+    cuts = slice(first), slice(first, last), slice(last, None)
+    tuned_on, attacked, guessed = map(clients.part, cuts)
+    attack = Attack(victim, tuned_on, attacked, guessed, public, steps, evaluations, seed)
     rows: list[Run] = []
     drawn: list[tuple[str, Images, Images]] = []
     for channel in channels(RATE):
         row, leaked, smooth = attack.run(channel)
-        print(row, flush=True)
+        say(row)
         rows.append(row)
         drawn.append((channel.name, leaked, smooth))
-    words = ["mnist.npz", f"--images {images}", f"--guesses {guesses}", f"--steps {steps}"]
-    words += [f"--evaluations {evaluations}", f"--seed {seed}"]
     body = {
         "torch": torch.__version__,
         "weights": attacked.updates.shape[1],
@@ -272,7 +256,7 @@ def main(
         "rows": rows,
         "floors": floors(attacked, public, seed),
     }
-    write_report(output, "benchmarks/inversion_of_updates.py", words, body)
+    report(output, body)
     if pictures is not None:
         draw(attacked.images, drawn, pictures)
 

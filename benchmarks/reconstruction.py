@@ -14,39 +14,58 @@ those of ``benchmarks/embedding.py``; the decoder's settings were not searched f
 
 from __future__ import annotations
 
-import json
 import statistics
 import tempfile
+from dataclasses import replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
+import _bottoms as bottoms
+import _options as options
 import numpy as np
 import torch
 import typer
-from _cut_layers import CodeParty, CutLayer, Setting, released, trained_through
-from _environment import write_report
-from _inversion import Images, decode, mean_given_report, nearness
+from _environment import report
+from _inversion import Draw, Images, decode, mean_given_report, nearness
+from _runs import deviation, say
 from _split_bench import CLASSES, LABEL_EPSILON, Bench, load
+from _split_targets import Cut, embeddings, trained
+from torch import nn
 
-from flower_ldp.mechanisms import CodebookEmbedding, best_accuracy
+from flower_ldp.mechanisms import BottomModelClaim, RandomSource, best_accuracy
+from flower_ldp.split import TorchParty
+from flower_ldp.strategies import NoisyLabels
 
-HERE = Path(__file__).resolve().parent
+#: Both are trained through the top, as published; the bottom of codes on labels told once.
+EPOCHS, RATE = 4, 5e-4
 SETTINGS = [
-    Setting("float"),
-    Setting("bits"),
-    Setting("bits", 5.0),
-    Setting("bits", 2.0),
-    Setting("bits", 2.0, releases=4),
-    Setting("bits", 1.0),
-    Setting("bits", 0.0),
-    Setting("codes", 8.0),
-    Setting("codes", 6.0),
-    Setting("codes", 5.0),
-    Setting("codes", 4.0),
+    Cut("float", bottom="mlp"),
+    Cut("bits", bottom="mlp"),
+    Cut("bits", 5.0, bottom="mlp"),
+    Cut("bits", 2.0, bottom="mlp"),
+    Cut("bits", 2.0, bottom="mlp", releases=4),
+    Cut("bits", 1.0, bottom="mlp"),
+    Cut("bits", 0.0, bottom="mlp"),
+    Cut("codes", 8.0),
+    Cut("codes", 6.0),
+    Cut("codes", 5.0),
+    Cut("codes", 4.0),
 ]
 FLOOR = "mean image"
 
 Row = dict[str, Any]
+
+
+def name_of(cut: Cut) -> str:
+    """Return a cut's name for tables and pictures."""
+    if cut.kind == "float":
+        return "float"
+    if cut.epsilon is None:
+        return "bits, no noise"
+    label = "label" if cut.kind == "bits" else "epsilon"
+    times = f", {cut.releases} releases" if cut.releases > 1 else ""
+    return f"{cut.kind}, {label} {cut.epsilon:g}{times}"
 
 
 class Attack:
@@ -60,8 +79,7 @@ class Attack:
         }
         self.rows = np.arange(min(shown, len(self.images["test"])))
         self.target = self.images["test"][self.rows]
-        self._cut: tuple[float | None, bool, CutLayer] | None = None
-        self._codes: CodeParty | None = None
+        self._trained = lru_cache(maxsize=1)(self._trained_through)
         self.found: dict[str, Images] = {}
 
     def floor(self) -> Row:
@@ -69,38 +87,65 @@ class Attack:
         mean = self.images["train"].mean(axis=0)
         return self._row(FLOOR, np.broadcast_to(mean, self.target.shape))
 
-    def run(self, setting: Setting) -> Row:
+    def run(self, cut: Cut) -> Row:
         """Train what makes the releases, then attack it."""
-        if setting.kind == "codes":
-            accuracy, found = self._against_codes(setting)
+        if cut.kind == "codes":
+            accuracy, found = self._against_codes(cut)
         else:
-            cut = self._trained(setting)
-            train, rows = self.images["train"], self.rows
-            found = decode(cut.draw, setting.releases, train, rows, self.seed)
-            accuracy = cut.accuracy
-        row = self._row(setting.name, found)
-        row["label-epsilon"] = setting.epsilon if setting.kind == "bits" else None
-        row["epsilon-record"] = setting.record_epsilon
+            draw, accuracy = self._trained(replace(cut, releases=1))
+            found = decode(draw, cut.releases, self.images["train"], self.rows, self.seed)
+        row = self._row(name_of(cut), found)
+        row["label-epsilon"] = cut.epsilon if cut.kind == "bits" else None
+        row["epsilon-record"] = cut.record_epsilon
         row["accuracy"] = accuracy
-        if setting.kind == "codes" and setting.epsilon is not None:
-            row["limit"] = round(best_accuracy(setting.epsilon, CLASSES), 5)
+        if cut.kind == "codes" and cut.epsilon is not None:
+            row["limit"] = round(best_accuracy(cut.epsilon, CLASSES), 5)
         return row
 
-    def _trained(self, setting: Setting) -> CutLayer:
-        key = setting.epsilon, setting.kind == "bits"
-        if self._cut is None or self._cut[:2] != key:
-            self._cut = (*key, trained_through(self.bench, self.side, *key, self.seed))
-        return self._cut[2]
+    def _trained_through(self, cut: Cut) -> tuple[Draw, float]:
+        """Train bottom and top with the cut between them; return releases and the accuracy."""
+        labels, width = self.bench.data.labels, cut.width
+        inputs = {
+            table: torch.from_numpy(rows) for table, rows in self.bench.features(self.side).items()
+        }
+        found = trained(
+            cut,
+            inputs["train"],
+            labels["train"],
+            labels["train"],
+            self.seed,
+            bottom=lambda: nn.Linear(inputs["train"].shape[1], width),
+            epochs=EPOCHS,
+            rate=RATE,
+        )
+        accuracy = found.accuracy(inputs["test"], labels["test"], found.bottom, noise=True)
+        known = {table: embeddings(found.bottom, rows) for table, rows in inputs.items()}
+        if cut.kind == "bits":
+            return lambda table, rows: 2 * cut.release(known[table][rows]) - 1, accuracy
+        middle, spread = known["train"].mean(0), known["train"].std(0)
+        scaled = {table: (rows - middle) / (spread + 1e-6) for table, rows in known.items()}
+        return lambda table, rows: scaled[table][rows], accuracy
 
-    def _against_codes(self, setting: Setting) -> tuple[float, Images]:
-        if setting.epsilon is None:
-            raise ValueError("codes need an epsilon")
-        if self._codes is None:
-            self._codes = CodeParty.of(self.bench, self.side, self.seed)
-        accuracy = self._codes.accuracy(setting.epsilon)
-        mechanism = CodebookEmbedding(setting.epsilon, CLASSES)
-        answers = mean_given_report(mechanism, self._codes.codes("train"), self.images["train"])
-        return accuracy, answers[released(mechanism, self._codes.codes("test")[self.rows])]
+    @cached_property
+    def _coding(self) -> tuple[TorchParty, NoisyLabels]:
+        """A party whose bottom gives codes, and labels told once; its first release trains it."""
+        claim = BottomModelClaim("conditional")
+        party = self.bench.party(self.side, CLASSES, claim, self.seed, bottoms.adam)
+        return party, self.bench.noisy_labels()
+
+    def _against_codes(self, cut: Cut) -> tuple[float, Images]:
+        party, noisy = self._coding
+        mechanism = cut.codebook()
+        accuracy = self.bench.codes([party], mechanism.epsilon, noisy)
+        true = {
+            table: np.asarray(party.embed(table, np.arange(len(labels))).argmax(axis=1), np.int64)
+            for table, labels in self.bench.data.labels.items()
+        }
+        answers = mean_given_report(mechanism, true["train"], self.images["train"])
+        source = RandomSource.from_os()
+        return accuracy, answers[
+            mechanism.response.randomize_array(true["test"][self.rows], source)
+        ]
 
     def _row(self, name: str, found: Images) -> Row:
         self.found[name] = found
@@ -135,27 +180,21 @@ def summary(runs: list[list[Row]]) -> list[Row]:
     found = []
     for same in zip(*runs, strict=True):
         row = dict(same[0])
-        for key in ("accuracy", "mse", "ssim"):
-            if key not in row:
-                continue
+        for key in [key for key in ("accuracy", "mse", "ssim") if key in row]:
             values = [round(one[key], 5) for one in same]
             row[key] = round(statistics.mean(values), 5)
-            row[f"{key}-deviation"] = (
-                round(statistics.stdev(values), 5) if len(values) > 1 else None
-            )
-            row[f"{key}-seeds"] = values
+            row[f"{key}-deviation"], row[f"{key}-seeds"] = deviation(values, 5), values
         found.append(row)
     return found
 
 
 def main(
-    mnist: Annotated[Path, typer.Argument(help="An npz file in MNIST's layout.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each setting.")] = 3,
+    mnist: options.Mnist,
+    seeds: options.Seeds = 3,
     images: Annotated[int, typer.Option(min=10, help="Test images to rebuild.")] = 2_500,
     pixels: Annotated[bool, typer.Option(help="A bottom over pixels, without wavelets.")] = False,
     held_out: Annotated[bool, typer.Option(help="Attack a tenth of the training.")] = False,
-    output: Annotated[Path, typer.Option(help="Result file.")] = HERE
-    / "results/reconstruction.json",
+    output: options.Output = options.RESULTS / "reconstruction.json",
     pictures: Annotated[Path | None, typer.Option(help="Where to draw the first seed.")] = None,
 ) -> None:
     """Attack every setting, print a line for each; write one file, anew after each seed."""
@@ -166,21 +205,14 @@ def main(
         for seed in range(seeds):
             attack = Attack(bench, "pixels" if pixels else "whole", seed, images)
             runs.append([])
-            for setting in SETTINGS:
-                runs[-1].append(attack.run(setting))
-                print(seed, json.dumps(runs[-1][-1]), flush=True)
+            for cut in SETTINGS:
+                runs[-1].append(attack.run(cut))
+                say({"seed": seed, **runs[-1][-1]})
             runs[-1].append(attack.floor())
             if seed == 0 and pictures is not None:
                 draw_pictures(attack, pictures)
-            arguments = ["mnist.npz", f"--seeds {seed + 1}", f"--images {images}"]
-            arguments += ["--pixels"] if pixels else []
-            arguments += ["--held-out"] if held_out else []
-            body = {
-                "torch": torch.__version__,
-                "label-epsilon-of-codes": LABEL_EPSILON,
-                "rows": summary(runs),
-            }
-            write_report(output, "benchmarks/reconstruction.py", arguments, body)
+            body = {"torch": torch.__version__, "label-epsilon-of-codes": LABEL_EPSILON}
+            report(output, body | {"rows": summary(runs)})
 
 
 if __name__ == "__main__":

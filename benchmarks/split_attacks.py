@@ -14,19 +14,19 @@ Settings of UnSplit were chosen in trials on training images. Noise takes no see
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated, Any
 
+import _options as options
 import numpy as np
 import torch
 import typer
-from _environment import write_report
+from _environment import report
 from _inversion import nearness
 from _label_inference import KNOWN, Records, from_embeddings, from_gradients
+from _runs import deviation, say
 from _split_bench import CLASSES, Data, load
 from _split_targets import (
     BATCH,
@@ -43,7 +43,6 @@ from torch import Tensor
 
 from flower_ldp.mechanisms import best_accuracy
 
-HERE = Path(__file__).resolve().parent
 LABELS = 1.0
 CODES = Cut("codes", 4.0, LABELS)
 INVERTED = [
@@ -199,24 +198,19 @@ def summary(runs: list[list[Row]]) -> list[Row]:
         row = dict(same[0])
         for key in [key for key in row if key not in FIXED]:
             values = [round(one[key], 5) for one in same]
-            spread = statistics.stdev(values) if len(values) > 1 else None
-            row[key] = {
-                "mean": round(statistics.mean(values), 5),
-                "deviation": None if spread is None else round(spread, 5),
-                "seeds": values,
-            }
+            mean = round(statistics.mean(values), 5)
+            row[key] = {"mean": mean, "deviation": deviation(values, 5), "seeds": values}
         found.append(row)
     return found
 
 
 def main(
-    mnist: Annotated[Path, typer.Argument(help="An npz file in MNIST's layout.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each setting.")] = 3,
+    mnist: options.Mnist,
+    seeds: options.Seeds = 3,
     records: Annotated[int, typer.Option(min=100, help="Training records.")] = 20_000,
     images: Annotated[int, typer.Option(min=1, help="Test images of each class.")] = 2,
     steps: Annotated[int, typer.Option(min=1, help="Steps of UnSplit.")] = 1_600,
-    output: Annotated[Path, typer.Option(help="Result file.")] = HERE
-    / "results/split_attacks.json",
+    output: options.Output = options.RESULTS / "split_attacks.json",
 ) -> None:
     """Attack all settings, print a line for each; write one file, anew after each seed."""
     torch.set_num_threads(1)
@@ -224,27 +218,20 @@ def main(
     runs: dict[str, list[list[Row]]] = {"inversion": [], "known-labels": [], "gradients": []}
     for seed in range(seeds):
         of = LabelData(data, records, seed)
-        parts = {
-            "inversion": inversion(data, records, images, steps, seed),
-            "known-labels": known_labels(of),
-            "gradients": gradients(of),
-        }
-        for part, rows in parts.items():
-            runs[part].append([])
+        parts = (inversion(data, records, images, steps, seed), known_labels(of), gradients(of))
+        for (part, found), rows in zip(runs.items(), parts, strict=True):
+            found.append([])
             for row in rows:
-                runs[part][-1].append(row)
-                print(seed, part, json.dumps(row), flush=True)
-        arguments = ["mnist.npz", f"--seeds {seed + 1}", f"--records {records}"]
-        arguments += [f"--images {images}", f"--steps {steps}"]
+                found[-1].append(row)
+                say({"seed": seed, "part": part, **row})
         body = {
             "torch": torch.__version__,
             "images-attacked": CLASSES * images,
             "known": KNOWN,
             "records-attacked": min(BLOCKS * BATCH, records),
             "uniform-share": UNIFORM,
-            **{part: summary(found) for part, found in runs.items()},
         }
-        write_report(output, "benchmarks/split_attacks.py", arguments, body)
+        report(output, body | {part: summary(found) for part, found in runs.items()})
 
 
 if __name__ == "__main__":
