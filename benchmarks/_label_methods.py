@@ -30,6 +30,8 @@ from flower_ldp.mechanisms import KaryResponse, RandomSource, RRWithPrior, Subse
 
 CATEGORIES = 10
 Loss = Callable[[Tensor, Tensor], Tensor]
+Doubles = NDArray[np.float64]
+Response = KaryResponse | SubsetSelection
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def train(
     return model
 
 
-def probabilities(model: nn.Module, images: Tensor) -> NDArray[np.float64]:
+def probabilities(model: nn.Module, images: Tensor) -> Doubles:
     return outputs(model, images).double().softmax(dim=1).numpy()
 
 
@@ -189,14 +191,12 @@ def plain(task: Task) -> nn.Module:
     return train(task, plain_loss, torch.tensor(reports))
 
 
-def forward(task: Task, response: KaryResponse | SubsetSelection) -> nn.Module:
+def forward(task: Task, response: Response) -> nn.Module:
     reports = response.randomize_array(task.labels, task.noise)
     return train(task, forward_loss, floats(response.likelihood(reports)))
 
 
-def local_prior(
-    task: Task, likelihood: NDArray[np.float64], members: NDArray[np.int64]
-) -> NDArray[np.float64]:
+def local_prior(task: Task, likelihood: Doubles, members: NDArray[np.int64]) -> Doubles:
     """Return a prior for each example, found from the reports of some and from nothing else.
 
     One clustering errs for whole clusters at a time; the average over several does not.
@@ -220,7 +220,7 @@ def local_priors(task: Task) -> nn.Module:
 
 def central_reports(
     task: Task,
-) -> tuple[RRWithPrior, NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[RRWithPrior, NDArray[np.int64], Doubles]:
     """Randomize with priors from noisy histograms of the true labels: central."""
     settings, noise = task.settings, task.noise
     (groups,) = pixel_clusters(task, 1)
@@ -241,30 +241,51 @@ def rr_with_prior_soft(task: Task) -> nn.Module:
     return train(task, soft_target_loss, floats(targets))
 
 
-def two_stages(task: Task, response: KaryResponse | SubsetSelection) -> nn.Module:
+def two_stages(task: Task, response: Response) -> nn.Module:
     """Two stages on disjoint examples; the first one's model is the second one's prior.
 
-    RRWithPrior with the model's own probabilities would report the likeliest label of most
-    examples, whatever the label is, and so nothing new. Flattened ones let it report more.
     The last prior is the product of the model's probabilities and of local priors from all
     reports: the model errs by shape, the clusters by place.
     """
-    settings, noise, n = task.settings, task.noise, len(task.labels)
-    early = np.arange(n) % 10 < settings.first_tenths
+
+    def believed(likelihood: Doubles, first: NDArray[np.int64]) -> Doubles:
+        targets = posterior(likelihood, local_prior(task, likelihood, first))
+        epochs = task.settings.first_epochs
+        model = train(task, soft_target_loss, floats(targets), torch.tensor(first), epochs)
+        return probabilities(model, task.images)
+
+    likelihood, known = staged(task, response, believed)
+    prior = local_prior(task, likelihood, np.arange(len(likelihood)))
+    return train(task, soft_target_loss, floats(posterior(likelihood, prior * known)))
+
+
+def staged(
+    task: Task, response: Response, believed: Callable[[Doubles, NDArray[np.int64]], Doubles]
+) -> tuple[Doubles, Doubles]:
+    """Return the likelihoods of two stages' reports, and what the first one lets believe.
+
+    RRWithPrior with what is believed would report the likeliest label of most examples, whatever
+    the label is, and so nothing new. Flattened beliefs let it report more.
+
+    Parameters
+    ----------
+    task : Task
+    response : KaryResponse or SubsetSelection
+        Of the first stage.
+    believed : callable
+        From likelihoods of all, and the places of those with a report, to priors of all.
+    """
+    noise, n = task.noise, len(task.labels)
+    early = np.arange(n) % 10 < task.settings.first_tenths
     first, second = np.flatnonzero(early), np.flatnonzero(~early)
     likelihood = np.ones((n, CATEGORIES))
-    reports = response.randomize_array(task.labels[first], noise)
-    likelihood[first] = response.likelihood(reports)
-    targets = posterior(likelihood, local_prior(task, likelihood, first))
-    members, epochs = torch.tensor(first), settings.first_epochs
-    model = train(task, soft_target_loss, floats(targets), members, epochs)
-    known = probabilities(model, task.images)
-    flat = known[second] ** settings.draw_power
+    likelihood[first] = response.likelihood(response.randomize_array(task.labels[first], noise))
+    known = believed(likelihood, first)
+    flat = known[second] ** task.settings.draw_power
     mechanism = RRWithPrior(task.epsilon, CATEGORIES)
     reports = mechanism.randomize_array(task.labels[second], noise, flat)
     likelihood[second] = mechanism.likelihood(reports, flat)
-    prior = local_prior(task, likelihood, np.arange(n))
-    return train(task, soft_target_loss, floats(posterior(likelihood, prior * known)))
+    return likelihood, known
 
 
 METHODS: dict[str, Callable[[Task], nn.Module]] = {

@@ -11,21 +11,12 @@ from functools import cache
 
 import numpy as np
 import typer
-from _label_methods import (
-    CATEGORIES,
-    Examples,
-    Task,
-    floats,
-    train,
-)
+from _label_methods import Doubles, Examples, Task, floats, staged, train
 from numpy.typing import NDArray
 from torch import nn
 
 from flower_ldp.labels import nearest_examples, posterior, priors_from_neighbours
 from flower_ldp.labels.losses import soft_target_loss
-from flower_ldp.mechanisms import RRWithPrior
-
-Floats = NDArray[np.float64]
 
 
 @cache
@@ -39,13 +30,13 @@ def neighbours(examples: Examples, count: int) -> NDArray[np.int32]:
     return nearest_examples(examples.coordinates, count)
 
 
-def prior_of(task: Task, likelihood: Floats) -> Floats:
+def prior_of(task: Task, likelihood: Doubles) -> Doubles:
     settings = task.near
     near = neighbours(task.examples, settings.neighbours)
     return priors_from_neighbours(likelihood, near, steps=settings.neighbour_steps)
 
 
-def trained(task: Task, likelihood: Floats, prior: Floats) -> nn.Sequential:
+def trained(task: Task, likelihood: Doubles, prior: Doubles) -> nn.Sequential:
     """Train on the posteriors, made surer: few of the likeliest labels are wrong."""
     targets = posterior(likelihood, prior) ** task.near.sharpness
     targets /= targets.sum(axis=1, keepdims=True)
@@ -61,15 +52,7 @@ def neighbours_subset(task: Task) -> nn.Sequential:
 
 def neighbours_lp_2st(task: Task) -> nn.Sequential:
     """Two stages: the first one's reports give the priors with which the second one draws."""
-    noise, n = task.noise, len(task.labels)
-    early = np.arange(n) % 10 < task.settings.first_tenths
-    first, second = np.flatnonzero(early), np.flatnonzero(~early)
-    likelihood = np.ones((n, CATEGORIES))
-    likelihood[first] = task.sets.likelihood(task.sets.randomize_array(task.labels[first], noise))
-    flat = prior_of(task, likelihood)[second] ** task.settings.draw_power
-    mechanism = RRWithPrior(task.epsilon, CATEGORIES)
-    reports = mechanism.randomize_array(task.labels[second], noise, flat)
-    likelihood[second] = mechanism.likelihood(reports, flat)
+    likelihood, _ = staged(task, task.sets, lambda found, _: prior_of(task, found))
     return trained(task, likelihood, prior_of(task, likelihood))
 
 

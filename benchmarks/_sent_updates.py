@@ -79,31 +79,17 @@ def clipped(mechanism: Gaussian, rate: float) -> Channel:
     )
 
 
-def signds(mechanism: SignDS) -> Channel:
-    """Return a sign at some dimensions and zeros elsewhere."""
-
-    def send(update: Floats, rng: RandomSource) -> Seen:
-        report = mechanism.randomize(update, rng)
-        return Seen(report, sum_of_signs([report], len(update)).astype(np.float32))
-
-    return _direction(f"SignDS, ε {mechanism.epsilon:g}", mechanism, send)
-
-
-def codeword(mechanism: Codeword) -> Channel:
-    """Return a unit vector of a public code."""
-
-    def send(update: Floats, rng: RandomSource) -> Seen:
-        report = mechanism.randomize(update, rng)
-        return Seen(report, mechanism.total([report], len(update)).astype(np.float32))
-
-    return _direction(f"a codeword, ε {mechanism.epsilon:g}", mechanism, send)
-
-
-def _direction(
-    name: str, mechanism: SignDS | Codeword, send: Callable[[Floats, RandomSource], Seen]
+def direction(
+    name: str, mechanism: SignDS | Codeword, total: Callable[[list[Any], int], NDArray[Any]]
 ) -> Channel:
+    """Return reports without a length: some signs, or a unit vector of a public code."""
+
+    def send(update: Floats, rng: RandomSource) -> Seen:
+        report = mechanism.randomize(update, rng)
+        return Seen(report, total([report], len(update)).astype(np.float32))
+
     return Channel(
-        name,
+        f"{name}, ε {mechanism.epsilon:g}",
         send,
         lambda seen: angle(torch.from_numpy(seen.vector)),
         lambda seen, updates: np.array([mechanism.log_prob(seen.report, one) for one in updates]),
@@ -127,12 +113,13 @@ def nothing() -> Channel:
 
 def channels(rate: float) -> list[Channel]:
     """Return the rows of the table."""
+    codeword = Codeword(8.0)
     return [
         raw(rate),
         clipped(Gaussian(50.0, 0.01, 1.0), rate),
         clipped(Gaussian(8.0, 1e-6, 1.0), rate),
-        signds(SignDS(100.0, k=0.2)),
-        signds(SignDS(8.0, k=0.2)),
-        codeword(Codeword(8.0)),
+        direction("SignDS", SignDS(100.0, k=0.2), sum_of_signs),
+        direction("SignDS", SignDS(8.0, k=0.2), sum_of_signs),
+        direction("a codeword", codeword, codeword.total),
         nothing(),
     ]

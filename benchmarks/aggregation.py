@@ -41,7 +41,7 @@ from flower_ldp.mechanisms.signds_round import (
 from flower_ldp.mechanisms.subset_code import encoded_length
 from flower_ldp.strategies.replies import ReplyValidator
 from flower_ldp.strategies.rounds import HealthMonitor
-from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY, UpdateProposal
+from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 
 ItemT = TypeVar("ItemT")
 _CHUNK = 2_000
@@ -55,12 +55,13 @@ class Stopwatch:
         self._started = time.perf_counter()
         self._excluded = 0.0
 
-    def exclude(self, make: Callable[[], ItemT]) -> ItemT:
-        """Call ``make`` with the clock stopped."""
-        start = time.perf_counter()
-        made = make()
-        self._excluded += time.perf_counter() - start
-        return made
+    def inputs(self, count: int, make: Callable[[int, int], list[ItemT]]) -> Iterator[ItemT]:
+        """Yield what is made of a chunk's start and length, with the clock stopped meanwhile."""
+        for start in range(0, count, _CHUNK):
+            began = time.perf_counter()
+            chunk = make(start, min(_CHUNK, count - start))
+            self._excluded += time.perf_counter() - began
+            yield from chunk
 
     @property
     def seconds(self) -> float:
@@ -95,42 +96,27 @@ def make_messages(payloads: list[bytes], first_node: int) -> list[Message]:
 
 def time_bytes(reports: int, dimension: int, dim_out: int) -> tuple[float, NDArray[np.int32]]:
     """Return the seconds to decode and add up reports, and their sum."""
-    rng = np.random.default_rng(0)
-    watch = Stopwatch()
-
-    def selections() -> Iterator[Selection]:
-        for start in range(0, reports, _CHUNK):
-            length = min(_CHUNK, reports - start)
-            make = partial(make_payloads, rng, length, dimension, dim_out)
-            for payload in watch.exclude(make):
-                indices, sign, _ = decode_report(
-                    payload, dimension=dimension, dim_out=dim_out, has_bit=True
-                )
-                yield Selection(indices, sign)
-
-    total = sum_of_signs(selections(), dimension)
+    rng, watch = np.random.default_rng(0), Stopwatch()
+    decode = partial(decode_report, dimension=dimension, dim_out=dim_out, has_bit=True)
+    payloads = watch.inputs(reports, lambda _, n: make_payloads(rng, n, dimension, dim_out))
+    total = sum_of_signs((Selection(*decode(one)[:2]) for one in payloads), dimension)
     return watch.seconds, total
 
 
 def time_messages(reports: int, dimension: int, dim_out: int) -> tuple[float, NDArray[np.int32]]:
     """Return the seconds from Flower messages to the sum of signs, and the sum."""
-    rng = np.random.default_rng(0)
-    mechanism = SignDS(epsilon=100.0, k=0.2, dim_out=dim_out)
-    proposal = UpdateProposal(
-        SignDSRound(mechanism, magnitude_epsilon=1.0, magnitude_threshold=1e-3)
-    )
+    rng, mechanism = np.random.default_rng(0), SignDS(epsilon=100.0, k=0.2, dim_out=dim_out)
+    asked = SignDSRound(mechanism, magnitude_epsilon=1.0, magnitude_threshold=1e-3)
     mechanism.plan(dimension)  # kept, and no part of the time
-    watch = Stopwatch()
     judge = ReplyValidator(range(_FIRST_NODE, _FIRST_NODE + reports))
 
-    def replies() -> Iterator[Message]:
-        for start in range(0, reports, _CHUNK):
-            length = min(_CHUNK, reports - start)
-            payloads = watch.exclude(partial(make_payloads, rng, length, dimension, dim_out))
-            yield from watch.exclude(partial(make_messages, payloads, _FIRST_NODE + start))
+    def make(start: int, length: int) -> list[Message]:
+        payloads = make_payloads(rng, length, dimension, dim_out)
+        return make_messages(payloads, _FIRST_NODE + start)
 
-    decode = HealthMonitor(None).decoder(partial(proposal.mechanism.decode, dimension=dimension))
-    total = proposal.mechanism.total(judge.decode(replies(), decode), dimension)
+    watch = Stopwatch()
+    decode = HealthMonitor(None).decoder(partial(asked.decode, dimension=dimension))
+    total = asked.total(judge.decode(watch.inputs(reports, make), decode), dimension)
     seconds = watch.seconds
     if judge.accepted != reports:
         raise RuntimeError(f"{reports - judge.accepted} of {reports} replies were rejected")

@@ -19,6 +19,7 @@ and the mean of the 1,000 images.
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from _environment import report
 from _gradient_inversion import CLASSES, Victim, deep_leakage, lenet, with_prior
 from _images import read
 from _inversion import Images, nearness
+from _pictures import draw
 from _runs import Run, say
 from _sent_updates import Channel, Floats, Scores, channels
 from numpy.typing import NDArray
@@ -197,31 +199,6 @@ def _diagonal(vectors: Floats, others: Floats) -> float:
     return round(float(np.diagonal(cosines(vectors, others)).mean()), 4)
 
 
-def draw(images: Images, rows: list[tuple[str, Images, Images]], path: Path) -> None:
-    """Write the first images, each with both attacks; a row for each channel."""
-    from matplotlib.figure import Figure
-
-    size, left, head = 0.5, 2.05, 0.22
-    columns = 3 * SHOWN
-    width, height = left + size * columns + 0.1 * SHOWN, head + size * len(rows)
-    figure = Figure(figsize=(width, height), dpi=100)
-    for number, (name, *attacks) in enumerate(rows):
-        bottom = 1 - (head + size * (number + 1)) / height
-        figure.text(
-            (left - 0.08) / width, bottom + size / 2 / height, name, ha="right", va="center"
-        )
-        for column in range(columns):
-            shown, kind = divmod(column, 3)
-            start = (left + size * column + 0.1 * shown) / width
-            axis = figure.add_axes((start, bottom, 0.96 * size / width, 0.96 * size / height))
-            axis.imshow((images, *attacks)[kind][shown], cmap="gray", vmin=0, vmax=1)
-            axis.set_axis_off()
-            if number == 0:
-                axis.set_title(("true", "DLG", "TV")[kind], fontsize=9, pad=2)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-
-
 def main(
     mnist: options.Mnist,
     images: Annotated[int, typer.Option(min=SHOWN, help="Images to rebuild.")] = 12,
@@ -243,12 +220,13 @@ def main(
     tuned_on, attacked, guessed = map(clients.part, cuts)
     attack = Attack(victim, tuned_on, attacked, guessed, public, steps, evaluations, seed)
     rows: list[Run] = []
-    drawn: list[tuple[str, Images, Images]] = []
+    drawn: dict[str, list[NDArray[np.float32]]] = {}
     for channel in channels(RATE):
         row, leaked, smooth = attack.run(channel)
         say(row)
         rows.append(row)
-        drawn.append((channel.name, leaked, smooth))
+        shown = zip(attacked.images[:SHOWN], leaked, smooth, strict=False)
+        drawn[channel.name] = list(itertools.chain.from_iterable(shown))
     body = {
         "torch": torch.__version__,
         "weights": attacked.updates.shape[1],
@@ -258,7 +236,7 @@ def main(
     }
     report(output, body)
     if pictures is not None:
-        draw(attacked.images, drawn, pictures)
+        draw(drawn, pictures, 2.05, ("true", "DLG", "TV"))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ import torch
 import typer
 from _environment import report
 from _inversion import Draw, Images, decode, mean_given_report, nearness
+from _pictures import draw
 from _runs import deviation, say
 from _split_bench import CLASSES, LABEL_EPSILON, Bench, load
 from _split_targets import Cut, embeddings, trained
@@ -147,32 +148,17 @@ class Attack:
             mechanism.response.randomize_array(true["test"][self.rows], source)
         ]
 
+    def shown(self) -> dict[str, Images]:
+        """Return originals and reconstructions, one image of each class."""
+        labels = self.bench.data.labels["test"][self.rows]
+        first = [int(np.flatnonzero(labels == label)[0]) for label in np.unique(labels)]
+        whole = {"original": self.target, **self.found}
+        return {name: images[first] for name, images in whole.items()}
+
     def _row(self, name: str, found: Images) -> Row:
         self.found[name] = found
         near = nearness(self.target, found)
         return {"setting": name, "mse": near.mse, "ssim": near.ssim}
-
-
-def draw_pictures(attack: Attack, path: Path) -> None:
-    """Write originals and reconstructions, one image of each class, a row for each setting."""
-    from matplotlib.figure import Figure
-
-    labels = attack.bench.data.labels["test"][attack.rows]
-    shown = [int(np.flatnonzero(labels == label)[0]) for label in np.unique(labels)]
-    rows = {"original": attack.target, **attack.found}
-    width = 1.9 + 0.55 * len(shown)
-    figure = Figure(figsize=(width, 0.55 * len(rows)), dpi=100)
-    axes = figure.subplots(len(rows), len(shown), squeeze=False)
-    for line, (name, images) in zip(axes, rows.items(), strict=True):
-        for axis, one in zip(line, shown, strict=True):
-            axis.imshow(images[one], cmap="gray", vmin=0, vmax=1)
-            axis.set_axis_off()
-        line[0].text(-0.15, 0.5, name, transform=line[0].transAxes, ha="right", va="center")
-    figure.subplots_adjust(
-        left=1.85 / width, right=0.995, top=0.995, bottom=0.005, hspace=0.04, wspace=0
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
 
 
 def summary(runs: list[list[Row]]) -> list[Row]:
@@ -210,7 +196,7 @@ def main(
                 say({"seed": seed, **runs[-1][-1]})
             runs[-1].append(attack.floor())
             if seed == 0 and pictures is not None:
-                draw_pictures(attack, pictures)
+                draw(attack.shown(), pictures, 1.85)
             body = {"torch": torch.__version__, "label-epsilon-of-codes": LABEL_EPSILON}
             report(output, body | {"rows": summary(runs)})
 
