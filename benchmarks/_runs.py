@@ -29,7 +29,7 @@ def is_known(run: Run, runs: list[Run]) -> bool:
     return bool(like(runs, **run))
 
 
-def like(runs: Iterable[Run], **wanted: Any) -> list[Run]:
+def like(runs: Iterable[Run], /, **wanted: Any) -> list[Run]:
     """Return the runs of these settings."""
     return [run for run in runs if wanted.items() <= run.items()]
 

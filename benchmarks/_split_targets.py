@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from _networks import batches, descend, outputs
-from _split_bench import CLASSES, Data
+from _split_bench import CLASSES, Data, new_top
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -25,7 +25,7 @@ from flower_ldp.split import EmbeddingDP, ForwardCorrected
 from flower_ldp.strategies import CodeTop
 
 WIDTHS = {"cnn": 1_152, "mlp": 128}
-HIDDEN, EPOCHS, BATCH, RATE = 128, 3, 128, 1e-3
+EPOCHS, BATCH, RATE = 3, 128, 1e-3
 
 Labels = NDArray[np.int64]
 #: Called with the step, the rows of its block and the gradient that came back.
@@ -189,7 +189,8 @@ def trained(
         How long, and the bottom's rate.
     """
     torch.manual_seed(seed)
-    below, top = (bottom or cut.new_bottom)(), _new_top(cut)
+    below = (bottom or cut.new_bottom)()
+    top = nn.Identity() if cut.kind == "codes" else new_top(cut.width)
     layer, seen, steps = cut.layer(), torch.from_numpy(used), count()
     loss_of: Any = nn.functional.cross_entropy
     if cut.labels is not None:
@@ -213,12 +214,6 @@ def trained(
             return np.asarray(top(sent).argmax(1).numpy(), dtype=np.int64)
 
     return Target(cut, below, predict)
-
-
-def _new_top(cut: Cut) -> nn.Module:
-    if cut.kind == "codes":
-        return nn.Identity()
-    return nn.Sequential(nn.Linear(cut.width, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
 
 
 def _counted(

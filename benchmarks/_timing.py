@@ -83,6 +83,6 @@ def times(
     return {name: Times(taken) for name, taken in found.items()}
 
 
-def timed(call: Callable[[], object], repeats: int, warm_up: int = 0) -> Times:
-    """Time one call by itself."""
-    return times({"": call}, repeats, warm_up)[""]
+def timed(call: Callable[[], object], repeats: int) -> Times:
+    """Time one call by itself, from the first on."""
+    return times({"": call}, repeats, warm_up=0)[""]

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -30,9 +29,11 @@ import torch
 import typer
 from _codes import CodeBottom, TrainCodes
 from _environment import report
+from _networks import descend
 from _runs import deviation, say
-from _split_bench import CLASSES, HALVES, LABEL_EPSILON, Bench, exchange, load
-from torch import nn
+from _split_bench import CLASSES, HALVES, LABEL_EPSILON, Bench, exchange, load, new_top
+from _timing import times
+from torch import Tensor, nn
 
 from flower_ldp.mechanisms import BottomModelClaim, KaryResponse, UnaryEncoding, best_accuracy
 from flower_ldp.split import ForwardCorrected, TorchTop
@@ -136,59 +137,45 @@ def bitwise(bench: Bench, seed: int) -> Iterator[Row]:
     width, label, epochs = 128, 5.0, 4
     party = bench.party("whole", width, BottomModelClaim("conditional"), seed, rate=5e-4)
     mechanism = UnaryEncoding(label, width)
-    top = TorchTop(
-        nn.Sequential(nn.Linear(width, 128), nn.ReLU(), nn.Linear(128, CLASSES)),
-        lambda parameters: torch.optim.Adam(parameters, 1e-3),
-    )
+    top = TorchTop(new_top(width), lambda parameters: torch.optim.Adam(parameters, 1e-3))
     strategy = SplitStrategy(top, mechanism, bench.tables, bench.data.labels, parties=1)
-    whole = _Unsplit(bench, width, seed)
-    split_seconds, whole_seconds = [], []
-    for _ in range(epochs):
-        began = time.process_time()
-        aligned = strategy.start(exchange([party]), epochs=1, evaluate_every=0).parties
-        split_seconds.append(time.process_time() - began)
-        began = time.process_time()
-        whole.epoch()
-        whole_seconds.append(time.process_time() - began)
-    accuracy = strategy.evaluate(exchange([party]), aligned)["accuracy-test"]
-    records = len(bench.data.labels["train"])
-    split, unsplit = statistics.median(split_seconds), statistics.median(whole_seconds)
+    ended = []
+
+    def epoch() -> None:
+        ended.append(strategy.start(exchange([party]), epochs=1, evaluate_every=0))
+
+    found = times({"split": epoch, "unsplit": unsplit(bench, width, seed)}, epochs, warm_up=0)
+    accuracy = strategy.evaluate(exchange([party]), ended[-1].parties)["accuracy-test"]
+    records, split, whole = len(bench.data.labels["train"]), found["split"], found["unsplit"]
     yield {
         **row(accuracy, "conditional", [epochs * mechanism.record_epsilon], limit=False),
         "label-epsilon": label,
         "bits": width,
         "epochs": epochs,
-        "records-per-second": round(records / split),
-        "records-per-second-unsplit": round(records / unsplit),
-        "ratio": round(split / unsplit, 3),
+        "records-per-second": round(records / split.cpu),
+        "records-per-second-unsplit": round(records / whole.cpu),
+        "ratio": round(split.cpu / whole.cpu, 3),
     }
 
 
-class _Unsplit:
-    """The same model in one piece."""
+def unsplit(bench: Bench, width: int, seed: int) -> Callable[[], None]:
+    """Return an epoch of the same model in one piece, which learns from all blocks once."""
+    torch.manual_seed(seed)
+    features, tables = bench.features("whole")["train"], bench.tables
+    labels = torch.from_numpy(bench.data.labels["train"])
+    bottom, top = nn.Linear(features.shape[1], width), new_top(width)
+    groups = [{"params": bottom.parameters(), "lr": 5e-4}, {"params": top.parameters(), "lr": 1e-3}]
+    optimizer = torch.optim.Adam(groups)
 
-    def __init__(self, bench: Bench, width: int, seed: int) -> None:
-        torch.manual_seed(seed)
-        self.bench, self.features = bench, bench.features("whole")["train"]
-        self.bottom = nn.Linear(self.features.shape[1], width)
-        self.top = nn.Sequential(nn.Linear(width, 128), nn.ReLU(), nn.Linear(128, CLASSES))
-        self.optimizers = [
-            torch.optim.Adam(self.bottom.parameters(), 5e-4),
-            torch.optim.Adam(self.top.parameters(), 1e-3),
-        ]
+    def loss(rows: Tensor) -> Tensor:
+        inputs = torch.from_numpy(features[rows.numpy()].astype(np.float32))
+        return nn.functional.cross_entropy(top(bottom(inputs)), labels[rows])
 
-    def epoch(self) -> None:
-        """Learn from all blocks once."""
-        labels, tables = torch.from_numpy(self.bench.data.labels["train"]), self.bench.tables
-        for block in range(tables.blocks("train")):
-            rows = tables.rows("train", block)
-            inputs = torch.from_numpy(self.features[rows].astype(np.float32))
-            scores = self.top(self.bottom(inputs))
-            for optimizer in self.optimizers:
-                optimizer.zero_grad()
-            nn.functional.cross_entropy(scores, labels[torch.from_numpy(rows)]).backward()
-            for optimizer in self.optimizers:
-                optimizer.step()
+    def epoch() -> None:
+        blocks = (tables.rows("train", block) for block in range(tables.blocks("train")))
+        descend(optimizer, map(torch.from_numpy, blocks), loss)
+
+    return epoch
 
 
 def row(accuracy: float, claim: str, epsilons: list[float], *, limit: bool = True) -> Row:
