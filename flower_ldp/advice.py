@@ -227,14 +227,20 @@ class UtilityForecast:
             Verdict.POOR: "much of what can be learned is lost in the noise",
             Verdict.HOPELESS: "the steps are noise, and next to nothing is learned",
         }[self.verdict]
-        text = f"{self.verdict.value}: {what}. Good would be {found}."
+        return f"{self.verdict.value}: {what}. Good would be {found}. {self._route()}"
+
+    def _route(self) -> str:
+        """Return the route that fits what this one does not, with its two lines."""
         if self.clients >= FEW_CLIENTS:
-            return text
+            return (
+                "Or train a small last part over features from public data: the strategy's "
+                "trainable='NAME.*' (docs/part.md)."
+            )
         return (
-            f"{text} With so few clients ({self.clients}), each private on its own, totals that "
-            "protect are enough for few weights alone: where a client is a site with many people's "
-            "data, privacy for each of these people is the promise to look at "
-            "(docs/dpsgd_release.md)."
+            f"With so few clients ({self.clients}), each private on its own, totals that protect "
+            "are enough for few weights alone. If a client is a site with many people's rows, the "
+            "route is DP-SGD per person (docs/dpsgd_release.md): LdpMod(train=DPSGDRelease()) with "
+            "private_training in the client, DPSGDStrategy(FedAvg()) in the server."
         )
 
     def _enough_clients(self, worth: UpdatePlan) -> int | None:

@@ -18,25 +18,31 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 RESULTS = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 
 
-APPS = ROOT / "examples" / "existing_app"
+#: The examples whose differences are shown, in order, with their module.
+APPS = (("existing_app", "quickstart"), ("few_sites", "sites"))
 
 
-def test_the_diff_is_the_difference_of_the_two_apps() -> None:
-    (shown,) = re.findall(r"```diff\n(.*?)```", README, flags=re.DOTALL)
-    lines: list[str] = []
-    for name in ("client_app.py", "server_app.py"):
-        files = [f"{side}/quickstart/{name}" for side in ("plain", "private")]
-        sources = [(APPS / file).read_text(encoding="utf-8").splitlines() for file in files]
-        lines += difflib.unified_diff(*sources, *files, n=1, lineterm="")
-    assert shown.splitlines() == lines
+def test_the_diffs_are_the_differences_of_the_apps() -> None:
+    found = re.findall(r"```diff\n(.*?)```", README, flags=re.DOTALL)
+    for shown, (example, module) in zip(found, APPS, strict=True):
+        lines: list[str] = []
+        for name in ("client_app.py", "server_app.py"):
+            files = [f"{side}/{module}/{name}" for side in ("plain", "private")]
+            folder = ROOT / "examples" / example
+            sources = [(folder / file).read_text(encoding="utf-8").splitlines() for file in files]
+            lines += difflib.unified_diff(*sources, *files, n=1, lineterm="")
+        assert shown.splitlines() == lines
 
 
-def test_the_two_apps_differ_in_nothing_else() -> None:
-    for path in (APPS / "plain").rglob("*.*"):
-        other = APPS / "private" / path.relative_to(APPS / "plain")
-        if path.name in ("client_app.py", "server_app.py") or "__pycache__" in path.parts:
+@pytest.mark.parametrize("example", [example for example, _ in APPS])
+def test_the_two_apps_differ_in_nothing_else(example: str) -> None:
+    plain, private = (ROOT / "examples" / example / side for side in ("plain", "private"))
+    for path in plain.rglob("*.*"):
+        other = private / path.relative_to(plain)
+        changed = ("client_app.py", "server_app.py", ".gitignore")
+        if path.name in changed or "__pycache__" in path.parts:
             continue
-        text = other.read_text(encoding="utf-8").replace('"flower-ldp", "flwr[', '"flwr[')
+        text = re.sub(r'"flower-ldp(\[dpsgd\])?", ', "", other.read_text(encoding="utf-8"))
         assert text == path.read_text(encoding="utf-8"), path
 
 

@@ -60,6 +60,45 @@ def test_a_sample_passes_the_check(words: tuple[str, ...], mode: str, tmp_path: 
     assert facts("policy", "check", path)["warnings"] == []
 
 
+@pytest.mark.parametrize(
+    ("words", "message", "mechanism", "unit", "life"),
+    [
+        (("codeword",), "train", "codeword", "client", (8.0, 0.0)),
+        (("signds", "--epsilon", 0.1, "--answers", 3), "train", "signds", "client", (0.3, 0.0)),
+        (
+            ("gaussian", "--delta", 1e-6, "--answers", 20),
+            "train",
+            "gaussian",
+            "client",
+            (160, 2e-5),
+        ),
+        (
+            ("dpsgd", "--delta", 1e-5, "--examples", 500),
+            *("train", "dpsgd", "example", (8.0, 1e-5)),
+        ),
+        (("labels", "--epsilon", 1), "train", "kary_response", "label", (1.0, 0.0)),
+        (("laplace", "--simulation"), "evaluate", "laplace", "client", (8.0, 0.0)),
+    ],
+)
+def test_a_route_has_a_policy_that_allows_it_alone(
+    words: tuple[object, ...], message: str, mechanism: str, unit: str, life: tuple[float, float]
+) -> None:
+    policy = parse_policy(flower_ldp("policy", "sample", "--for", *words).out)
+    ((found, allowances),) = policy.messages.items()
+    ((name, allowance),) = allowances.items()
+    assert (found, name, allowance.unit) == (message, mechanism, unit)
+    (limit,) = policy.limits()
+    assert (limit.unit.value, limit.scope) == (unit, "life")
+    assert (limit.epsilon, limit.delta) == life
+    assert policy.is_simulation == ("--simulation" in words)
+
+
+def test_a_route_that_no_policy_can_be_is_refused() -> None:
+    assert "--examples" in refused("policy", "sample", "--for", "dpsgd", code=2)
+    told = refused("policy", "sample", "--for", "signds", "--epsilon", 0)
+    assert "messages.train.signds.epsilon must be a number in (0, 1000000], got 0.0" in told
+
+
 def test_check_says_what_is_allowed(file: Path) -> None:
     found = facts("policy", "check", file)
     assert (found["data_id"], found["mode"], found["warnings"]) == ("ward-7", "deployment", [])

@@ -1,0 +1,1 @@
+"""A small network on breast cancer, federated over few sites."""
