@@ -57,6 +57,7 @@ export function readProposal(proposal) {
   // Noise of rate epsilon / 2G, as a fraction.
   const [top, bottom] = asFraction(epsilon);
   const rate = [top, bottom * 2n * steps];
+  check(rate[0] << 48n >= rate[1] && rate[0] <= 32n * rate[1], "grid-bits");
   const beyond = (SCALES * rate[1] + top - 1n) / top;
   const largest = steps + beyond;
   const width = Math.floor(largest.toString(2).length / 8) + 1;
