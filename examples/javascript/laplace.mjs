@@ -12,6 +12,7 @@
 import { asFraction, bigBelow, below, bits, check, flipped, readers, systemBytes } from "./exact.mjs";
 
 const MOST_CLASSES = 1n << 20n;
+const MOST_ENTRIES = 1 << 26;
 const TOLERANCE = 1e-3;
 /** Reports are cut at so many scales of the noise beyond the rows' own values. */
 const SCALES = 64n;
@@ -51,6 +52,7 @@ export function readProposal(proposal) {
   const epsilon = float("epsilon", 1e-6, 1e6);
   const classes = Number(integer("classes", 2n, MOST_CLASSES));
   const count = Number(integer("rows", 1n, 1n << 20n));
+  check(count * classes <= MOST_ENTRIES, "rows times classes");
   const steps = 1n << integer("grid-bits", 0n, 40n);
   const health = perhaps("health-epsilon", Number.MIN_VALUE);
   check(fields.size === 0, [...fields.keys()].join(", "));
@@ -70,7 +72,7 @@ function readRows(rows, { classes, count, steps }) {
   const all = Array.from({ length: count }, (_, i) => (isReadable ? rows[i] : null));
   if (!all.every((row) => row?.length === classes)) return all.map(() => null);
   return all.map((row) => {
-    const values = Array.from(row);
+    const values = Array.from({ length: classes }, (_, i) => row[i]); // never more than asked for
     if (!values.every((value) => typeof value === "number" && value >= 0)) return null;
     const sum = values.reduce((total, value) => total + value, 0);
     return Math.abs(sum - 1) <= TOLERANCE ? rounded(values, sum, Number(steps)) : null;

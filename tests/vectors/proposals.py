@@ -126,6 +126,9 @@ ACCEPTED: Mapping[str, Mapping[str, Fields]] = {
     "evaluation": {
         "rows": ROWS,
         "rows and metrics": ROWS | METRICS,
+        "the largest rate": ROWS | {"grid-bits": 0, "epsilon": 64.0},
+        "the least rate": ROWS | {"grid-bits": 40, "epsilon": 0.0078125},
+        "the most entries": ROWS | {"classes": 2**20, "rows": 64},
         "codes": CODES,
         "codes, metrics and a health bit": CODES | METRICS | HEALTH,
     },
@@ -229,6 +232,10 @@ SUBSPACES = (
     {"subspace-dimension": 2**22 + 1, "subspace-seed": 7},
     {"subspace-dimension": 5, "subspace-seed": -1},
 )
+#: Of Laplace-protected rows: more than 2^26 entries, and rates just outside [2^-48, 32].
+MANY: Fields = {"classes": 2**20, "rows": 65}
+FAST: Fields = {"grid-bits": 0, "epsilon": 64.00000000000001}
+SLOW: Fields = {"grid-bits": 40, "epsilon": 0.0078124999999999}
 #: Fields that may be left out.
 OPEN = {"blocks", "option.step"}
 
@@ -261,6 +268,9 @@ def refused(message: str) -> Iterator[tuple[str, Fields]]:
     for name in fields:
         if name not in OPEN:
             yield f"without {name}", leaving(name, fields)
+    if message == "evaluation":
+        for change in (MANY, FAST, SLOW):
+            yield ", ".join(f"{name}: {value}" for name, value in change.items()), ROWS | change
     if message == "extension":
         yield "17 options", fields | {f"option.o{n}": 0.0 for n in range(16)}
     if message in ("signds", "codeword", "gaussian", "extension"):
