@@ -6,7 +6,7 @@
 
 import { readFileSync } from "node:fs";
 import * as codeword from "./codeword.mjs";
-import { ProposalError, expFloor } from "./exact.mjs";
+import { ProposalError, expFloor, flipWeight } from "./exact.mjs";
 import * as laplace from "./laplace.mjs";
 import * as signds from "./signds.mjs";
 
@@ -59,6 +59,7 @@ for (const one of vectors("signs").cases) {
 const draws = vectors("codeword_draws");
 for (const one of draws.powers) {
   same(`e^${one.epsilon}`, expFloor(Number(one.epsilon)).toString(16), one.power);
+  same(`flip at ${one.epsilon}`, flipWeight(Number(one.epsilon)).toString(16), one.flip);
 }
 const numbers = { nan: NaN, "-inf": -Infinity };
 const values = (given) => given && given.map((v) => numbers[v] ?? Number(v));

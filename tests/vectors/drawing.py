@@ -15,10 +15,10 @@ from tests.vectors import layouts
 
 
 class Stream:
-    """Public random bytes, and how many of them were taken."""
+    """Public random bytes, and how many of them were taken; some may be chosen to come first."""
 
-    def __init__(self, name: str) -> None:
-        self._bytes = hashlib.shake_128(name.encode()).digest(4096)
+    def __init__(self, name: str, first: bytes = b"") -> None:
+        self._bytes = first + hashlib.shake_128(name.encode()).digest(4096)
         self.taken = 0
 
     def bits(self, width: int) -> int:
@@ -124,7 +124,11 @@ def draw(question: Question, update: Sequence[int], random: Stream) -> Iterator[
     yield from (code, products, favoured, within if inside else beside)
 
 
+def flip_weight(epsilon: str) -> int:
+    """Return P(a bit is flipped) in units of 2^-256, rounded up."""
+    return -(-(1 << 384) // ((1 << 128) + exp_floor(epsilon)))
+
+
 def flipped(bit: int, epsilon: str, random: Stream) -> int:
     """Return a bit after binary randomized response."""
-    weight = -(-(1 << 384) // ((1 << 128) + exp_floor(epsilon)))
-    return bit ^ (random.bits(256) < weight)
+    return bit ^ (random.bits(256) < flip_weight(epsilon))

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from tests.vectors import layouts, proposals
-from tests.vectors.drawing import Question, Stream, draw, exp_floor, flipped
+from tests.vectors.drawing import Question, Stream, draw, exp_floor, flip_weight, flipped
 
 #: Nearest codewords of an update with roundings are so far apart, over its largest entry.
 MARGIN = Fraction(1, 2**30)
@@ -120,9 +120,12 @@ def encoded(one: Try) -> dict[str, Any]:
 
 def made() -> dict[str, Any]:
     epsilons = ("1e-12", "0.1", "0.5", "1.0", "7.25", "8.0", "12.3456789", "100.0")
-    powers = [{"epsilon": one, "power": f"{exp_floor(one):x}"} for one in epsilons]
+    powers = [
+        {"epsilon": one, "power": f"{exp_floor(one):x}", "flip": f"{flip_weight(one):x}"}
+        for one in epsilons
+    ]
     return {
-        "about": "Codeword reports, from an update and random bytes; e^epsilon 2^128 rounded down.",
+        "about": "Codeword reports, from an update and random bytes; e^epsilon and P(flip).",
         "cases": [encoded(one) for one in TRIES],
         "powers": powers,
     }

@@ -25,6 +25,7 @@ class Noised:
     rows: list[Row] | None
     count: int = 1
     health: str | None = None
+    first: bytes = b""
 
     def fields(self) -> dict[str, Any]:
         own = {"epsilon": float(self.epsilon), "classes": self.classes, "rows": self.count}
@@ -96,14 +97,22 @@ def fraction(text: str) -> tuple[int, int]:
     return int(whole + part) * 10 ** max(0, -places), 10 ** max(0, places)
 
 
+def far(sign: int) -> bytes:
+    """Return bytes of which noise of rate 1 becomes 70: u = 0, then 1/1 is kept 70 times."""
+    return b"\0\0" + b"\x00\x40" * 70 + b"\x80" + bytes([0x80 if sign < 0 else 0])
+
+
 TRIES = (
     *(Noised(f"three classes, stream {n}", "4", 3, 10, [[0.5, 0.25, 0.25]]) for n in range(6)),
     Noised("two rows", "0.5", 4, 12, [[1.0, 0.0, 0.0, 0.0], [0.25] * 4], 2),
     Noised("remainders that are equal", "4", 3, 0, [[0.5, 0.25, 0.25]]),
+    Noised("halves of one step", "4", 2, 0, [[0.5, 0.5]]),
+    Noised("a sum too far off 1", "2", 2, 14, [[0.5, 0.5 + 2.0**-9]]),
     Noised("a sum a little off 1", "2", 2, 14, [[0.5, 0.5 + 2.0**-11]]),
     Noised("a tiny epsilon", "0.000001", 2, 10, [[1.0, 0.0]]),
     Noised("a large one", "100", 2, 30, [[1.0, 0.0]]),
     Noised("an epsilon with a point", "7.25", 5, 20, [[0.5, 0.125, 0.125, 0.125, 0.125]]),
+    Noised("cut at both ends", "2", 2, 0, [[1.0, 0.0]], first=far(1) + far(-1)),
     Noised("a health bit", "4", 2, 10, [[1.0, 0.0]], 1, "1.5"),
     Noised("off the simplex", "4", 3, 10, [[0.5, 0.5, 0.5]], 1, "9"),
     Noised("one of two", "4", 3, 10, [[0.5, "nan", 0.5], [0.5, 0.25, 0.25]], 2, "9"),
@@ -115,7 +124,7 @@ TRIES = (
 
 
 def encoded(one: Noised) -> dict[str, Any]:
-    random, steps = Stream(one.name), 2**one.grid_bits
+    random, steps = Stream(one.name, one.first), 2**one.grid_bits
     top, bottom = fraction(one.epsilon)
     readable = one.readable()
     grid = [

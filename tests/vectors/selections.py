@@ -105,7 +105,19 @@ TRIES = (
     Selected("an epsilon of next to nothing", 9, "1e-12", "0.25", 2, [float(n) for n in range(9)]),
     Selected("a hundred", 40, "100.0", "0.2", 6, [float(n % 7) for n in range(40)]),
     Selected("a plain bitmap", 64, "8.0", "0.2", 20, [float(n % 9 - 4) for n in range(64)]),
-    Selected("a ranked bitmap", 900, "8.0", "0.2", 90, list(normals(900))),
+    Selected("a longer bitmap", 900, "8.0", "0.2", 90, list(normals(900))),
+    Selected(
+        "a bitmap just too long to be plain",
+        124,
+        "8.0",
+        "0.1",
+        118,
+        [float(n % 9) for n in range(124)],
+    ),
+    Selected("ranked in two blocks", 400, "8.0", "0.01", 370, [float(n % 9) for n in range(400)]),
+    Selected(
+        "a mean that is the threshold", 4, "4.0", "0.25", 1, [2.0, 0.0, 0.0, -2.0], ("1.5", "2.0")
+    ),
     Selected("many for their number", 2_000, "4.0", "0.1", 20, list(normals(2_000))),
     Selected("a magnitude bit", 8, "4.0", "0.25", 2, [8.0, 4.0, 2.0, 1.0] * 2, ("1.5", "1.0")),
     Selected("a larger threshold", 8, "4.0", "0.25", 2, [8.0, 4.0, 2.0, 1.0] * 2, ("1.5", "9.0")),
