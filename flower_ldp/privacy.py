@@ -236,5 +236,5 @@ def meaning(spent: PrivacySpent) -> str:
     return (
         f"As a total this epsilon means nothing: odds about {unit}'s data may change by "
         f"10^{spent.epsilon / math.log(10):.0f} times. What protects here is only that so "
-        "little is sent; no theorem says how much that hides."
+        "little is sent."
     )

@@ -59,7 +59,7 @@ Pair = tuple[int, int]
 
 def _exact(name: str, value: float | Fraction) -> Fraction:
     check_in("[0, inf)", name, value)
-    return as_fraction(value) if isinstance(value, float) else Fraction(value)
+    return Fraction(value) if isinstance(value, int | Fraction) else as_fraction(value)
 
 
 def _units(epsilon: float | Fraction, delta: float | Fraction) -> tuple[Fraction, Fraction]:

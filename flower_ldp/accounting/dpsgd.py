@@ -155,6 +155,7 @@ def joint_epsilon(parts: Sequence[Fixed], delta: float) -> float:
     1.396
     """
     check_in("[1e-15, 1)", "delta", delta)
+    check_in("[1, inf)", "the number of parts", len(parts))
     return least_epsilon(_losses(tuple(parts)), delta)
 
 

@@ -38,10 +38,10 @@ from fractions import Fraction
 from functools import lru_cache
 
 from flower_ldp.accounting.amounts import DELTA_UNITS, EPSILON_UNITS, Amount
-from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, as_fraction, double_at_least
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction, double_at_least, rounded_up
 
 _DIGITS = 60
-#: Of a release with a rho of its own.
+#: Of a release with a rho of its own: what its sampler's ends may show.
 _LEAST_DELTA = Fraction(1, 10**18)
 #: Above the roundings of 60 digits, far below any cost.
 _MARGIN = Fraction(1, 10**24)
@@ -55,8 +55,12 @@ _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 def zcdp_cost(event: PrivacyEvent) -> Amount:
     """Return the rho of one release, and the delta with which it may fail, rounded up."""
     if event.rho is None:
-        return Amount.cost(pure_rho(event.epsilon), event.delta)
-    return Amount.cost(event.rho, _LEAST_DELTA)
+        return _rounded_up(pure_rho(event.epsilon), as_fraction(event.delta))
+    return _rounded_up(as_fraction(event.rho), _LEAST_DELTA)
+
+
+def _rounded_up(rho: Fraction, delta: Fraction) -> Amount:
+    return Amount(math.ceil(rho * EPSILON_UNITS), math.ceil(delta * DELTA_UNITS))
 
 
 @lru_cache(maxsize=256)
@@ -95,38 +99,45 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> float:
 
 def zcdp_totals(events: Iterable[PrivacyEvent]) -> dict[Unit, Amount]:
     """Return the rho and its delta of all releases for each unit, coarser units included."""
+    return _totals(events, zcdp_cost)
+
+
+def sum_cost(event: PrivacyEvent) -> Amount:
+    """Return epsilon and delta of one release, as the ledger counts them."""
+    return _rounded_up(as_fraction(event.epsilon), as_fraction(event.delta))
+
+
+def _totals(
+    events: Iterable[PrivacyEvent], cost: Callable[[PrivacyEvent], Amount]
+) -> dict[Unit, Amount]:
     found: dict[Unit, Amount] = {}
     for event in events:
-        one = zcdp_cost(event)
-        cost = Amount(one.epsilon * event.count, one.delta * event.count)
+        one = cost(event)
+        each = Amount(one.epsilon * event.count, one.delta * event.count)
         for unit in event.unit.within if not event.is_conditional else ():
-            found[unit] = found.get(unit, Amount()) + cost
+            found[unit] = found.get(unit, Amount()) + each
     return found
 
 
-def life_by_zcdp(cost: Amount, sums: PrivacySpent, delta: float) -> float:
-    """Return the smallest epsilon of a life by zCDP at ``delta`` that releases fit.
+def life_by_zcdp(events: Iterable[PrivacyEvent], unit: Unit, delta: float) -> float:
+    """Return the smallest epsilon of a life by zCDP at ``delta`` that releases fit, rounded up.
 
-    Parameters
-    ----------
-    cost : Amount
-        Rho of all releases, and its delta.
-    sums : PrivacySpent
-        Their epsilons and deltas.
-    delta : float
-        Of the life. Release deltas are a thousandth of it, or as much as ``cost`` needs.
-
-    Returns
-    -------
-    float
-        Infinite if deltas take all of ``delta``.
+    Of the policy's default for release deltas, a thousandth of ``delta``; infinite if deltas of
+    releases are more.
     """
-    deltas = max(as_fraction(delta) / 1000, Fraction(cost.delta, DELTA_UNITS))
-    left = as_fraction(delta) - 2 * deltas
-    if left <= 0:
-        return math.inf
-    by_zcdp = zcdp_epsilon(Fraction(cost.epsilon, EPSILON_UNITS), left)
-    return min(by_zcdp, sums.epsilon) if as_fraction(sums.delta) <= deltas else by_zcdp
+    events = tuple(events)
+    sums, cost = _totals(events, sum_cost)[unit], _totals(events, zcdp_cost)[unit]
+    deltas = Fraction(as_fraction(delta), 1000)
+    left, found = as_fraction(delta) - 2 * deltas, [math.inf]
+    if Fraction(cost.delta, DELTA_UNITS) <= deltas:
+        rho = Fraction(cost.epsilon, EPSILON_UNITS)
+        epsilon = rounded_up(zcdp_epsilon(rho, left), 12)
+        while largest_rho(as_fraction(epsilon), left) < rho:  # by another alpha
+            epsilon = rounded_up(epsilon * (1.0 + 1e-12), 12)
+        found.append(epsilon)
+    if Fraction(sums.delta, DELTA_UNITS) <= deltas:
+        found.append(double_at_least(Fraction(sums.epsilon, EPSILON_UNITS)))
+    return min(found)
 
 
 def _excess(alpha: float, log_delta: float) -> float:

@@ -109,7 +109,8 @@ def _totals(ledger: Ledger, report: Report) -> None:
         if row.waived:
             free = f"{row.waived:,} released as post-processing of what was paid"
             report.line(f"{of}: {free}, which the owner declares.")
-    promised = [(data_id, row) for data_id, row in found if row.promised]
+    # By zCDP the sum is no bound that anybody needs.
+    promised = [(data_id, row) for data_id, row in found if row.promised and row.zcdp == Amount()]
     if promised:
         data_id, row = max(promised, key=lambda one: one[1].in_all.epsilon)
         spent = row.in_all.spent(row.unit)

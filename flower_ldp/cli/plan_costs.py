@@ -115,15 +115,15 @@ def composed(
         *price(pure, "total_pure", "in all", f", after {rounds:,} rounds", meant="total"),
         FINER_UNITS,
         Fact("epsilon.total_pld", bound, "   by loss distributions", text=told),
-        *by_zcdp(planned, pure, delta),
+        *by_zcdp(planned, delta),
         *keyed("epsilon", total_smaller=smaller.epsilon, total_smaller_delta=smaller.delta),
     ]
 
 
-def by_zcdp(events: Sequence[PrivacyEvent], sums: PrivacySpent, delta: float) -> list[Fact]:
+def by_zcdp(events: Sequence[PrivacyEvent], delta: float) -> list[Fact]:
     """Return the epsilon of a life by zCDP that releases fit."""
     cost = zcdp_totals(events)[Unit.CLIENT]
-    epsilon = life_by_zcdp(cost, sums, delta)
+    epsilon = life_by_zcdp(events, Unit.CLIENT, delta)
     told = f"{at_least(epsilon, 7)}, delta {delta:g} (rho {cost.epsilon_text})"
     return [
         Fact("epsilon.life_by_zcdp", epsilon, "   as a life by zCDP", text=told),

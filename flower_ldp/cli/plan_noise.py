@@ -80,7 +80,7 @@ class GaussianRun:
             facts += keyed("epsilon", total_composed_delta=together.delta)
         delta = sums.delta if self.total_delta is None else self.total_delta
         if 0.0 < delta < 1.0:
-            facts += costs.by_zcdp([replace(event, count=self.rounds)], sums, delta)
+            facts += costs.by_zcdp([replace(event, count=self.rounds)], delta)
         facts += [*keyed("epsilon", total_sum_delta=sums.delta), costs.FINER_UNITS]
         report.tell(*facts, *costs.price(compose([event])[Unit.CLIENT], "round", "epsilon a round"))
 

@@ -16,9 +16,11 @@ from flower_ldp.accounting.zcdp import zcdp_cost
 from flower_ldp.cli.output import File, Report, command, group, wrong
 from flower_ldp.errors import RefusalError
 from flower_ldp.facts import Fact, keyed
+from flower_ldp.mechanisms import Gaussian
 from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.policy import Policy, load_own_policy
 from flower_ldp.policy.files import FORMAT
+from flower_ldp.policy.sections import Allowance
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, as_fraction, meaning
 from flower_ldp.yaml_source import in_one_line
 
@@ -217,8 +219,8 @@ def _full_releases(policy: Policy, limit: Limit, spent: tuple[Amount, Amount]) -
     found: dict[str, int] = {}
     for message, allowances in policy.messages.items():
         events = [
-            PrivacyEvent(message, allowance.epsilon, allowance.delta)
-            for allowance in allowances.values()
+            _largest_event(mechanism, allowance)
+            for mechanism, allowance in allowances.items()
             if limit.unit in Unit(allowance.unit).within
             if not any(limit.unit in Unit(unit).within for unit in allowance.post_processing)
         ]
@@ -229,6 +231,16 @@ def _full_releases(policy: Policy, limit: Limit, spent: tuple[Amount, Amount]) -
                 by_zcdp = _fitting(limit.allowed_zcdp, spent[1], map(zcdp_cost, events))
                 found[message] = max(found[message], by_zcdp)
     return found
+
+
+def _largest_event(mechanism: str, allowance: Allowance) -> PrivacyEvent:
+    """Return the event of a release at its largest cost."""
+    try:
+        if mechanism == Gaussian.name:
+            return Gaussian(allowance.epsilon, allowance.delta).events()[0]
+    except ValueError:  # no setting of the mechanism costs that much
+        pass
+    return PrivacyEvent(mechanism, allowance.epsilon, allowance.delta)
 
 
 def _fitting(allowed: Amount, spent: Amount, costs: Iterable[Amount]) -> int:
@@ -261,6 +273,10 @@ def ledger_of(policy: Policy, report: Report) -> None:
 def _limits(ledger: Ledger, policy: Policy, report: Report) -> None:
     """Warn of each limit that is exceeded or reached: a lowered one, or after units were nested."""
     for data_id in accounts_of(ledger, policy):
+        try:
+            ledger.check_rule(data_id, policy.limits())
+        except RefusalError as error:
+            report.problem(f"each charge is refused: {error.detail}")
         for limit in policy.limits():
             # A limit for a run binds the run that is to come: what belongs to no run counts.
             spent = ledger.spent(data_id, NO_RUN, limit), ledger.spent_zcdp(data_id, limit.unit)

@@ -259,7 +259,10 @@ def charge_for(
     own = charging.charge_of(policy, request, account)
     if not _is_covered(policy, request):
         return own, None
-    granted, whole, digest = plan_of(policy, request, context, TRAIN)
+    try:
+        granted, whole, digest = plan_of(policy, request, context, TRAIN)
+    except RefusalError:  # a plan of which no round is granted pays for nothing
+        return own, None
     part = rounds_part(granted.example, f"{digest}{EVALUATIONS}")
     number = granted.plan.evaluations
     paid = charging.charge_of(policy, replace(request, part=part, events=()), account, number)

@@ -138,7 +138,7 @@ class Gaussian(base.UpdateMechanism):
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return the cost of one release per client: epsilon and delta, and rho = mu^2 / 2."""
-        rho = double_at_least(Fraction(self.shift) ** 2 / 2)
+        rho = rho_of(Fraction(self.shift) ** 2)
         return (PrivacyEvent(self.name, self.epsilon, self.delta, rho=rho),)
 
     def randomize(
@@ -259,10 +259,21 @@ _ROOT_HALF = math.sqrt(0.5)
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-3, 100.0
 SMALLEST_DELTA, LARGEST_DELTA = 1e-18, 0.5
 _EPSILON = f"[{SMALLEST_EPSILON:g}, {LARGEST_EPSILON:g}]"
+#: Shifts beyond it have no zCDP.
+_LARGEST_WITH_RHO = 7
 #: Below it the two sides of the curve differ by less than doubles hold of either.
 _SMALLEST_SHIFT = 1e-7
 #: Above it the roundings of the last product move delta by more than its margin of 1e-6.
 _LARGE_SHIFT = 1e6
+
+
+def rho_of(squared_shift: Fraction) -> float | None:
+    """Return the zCDP of a normal shift, rounded up; None beyond seven deviations.
+
+    The sampler ends at 18.4 deviations: what lies beyond for one input and not for the other has
+    less than 1e-18 of the other's probability only up to there.
+    """
+    return double_at_least(squared_shift / 2) if squared_shift <= _LARGEST_WITH_RHO**2 else None
 
 
 def gaussian_delta(epsilon: float, shift: float) -> float:

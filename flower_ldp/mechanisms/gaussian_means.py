@@ -47,11 +47,11 @@ import numpy as np
 
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.example_sums import check_bounds, on_grid
-from flower_ldp.mechanisms.gaussian import Gaussian, log_normal_interval
+from flower_ldp.mechanisms.gaussian import Gaussian, log_normal_interval, rho_of
 from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, normal
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.parameter_bounds import Bounded, check_in
-from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction, double_at_least
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 # Reports are on a grid of a sixteenth of the standard deviation.
 _DROPPED_BITS = DEVIATION_BITS - 4
@@ -101,7 +101,7 @@ class GaussianMeans(Mechanism[Iterable[Iterable[object]], Ints]):
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return the cost of one release per example: epsilon and delta, and rho of the shift."""
-        rho = double_at_least(Fraction(len(self.bounds) * self.steps**2, 2 << 2 * DEVIATION_BITS))
+        rho = rho_of(Fraction(len(self.bounds) * self.steps**2, 1 << 2 * DEVIATION_BITS))
         return (PrivacyEvent(self.name, self.epsilon, self.delta, self.unit, rho=rho),)
 
     @cached_property

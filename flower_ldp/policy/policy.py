@@ -116,6 +116,8 @@ class Policy(Section):
             return
         if mechanism != PLANNED or not about_examples:
             raise misfit("belongs to dpsgd with unit: example", *place, "plan")
+        if allowance.plan.evaluations is not None and message_type != "train":
+            raise misfit("belongs to the plan of train", *place, "plan", "evaluations")
         try:
             _own_plan(allowance)
         except ValueError as error:

@@ -18,9 +18,8 @@ from flwr.app import ConfigRecord, RecordDict
 from numpy.polynomial.polynomial import polypow
 from numpy.typing import NDArray
 
-from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.composition import ShuffleBound, Totals, shuffled, totals
-from flower_ldp.accounting.zcdp import life_by_zcdp, zcdp_totals
+from flower_ldp.accounting.zcdp import life_by_zcdp
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.parameter_bounds import Bounded, Checked, must_be
 from flower_ldp.privacy import (
@@ -258,7 +257,7 @@ class SpendingReport:
                 line += f"; it fits a life by zCDP of {self.lives[unit]}"
             if beyond:
                 line += f"; {beyond}: the total does not bound them"
-            lines += [line, meaning(smaller)]
+            lines += [line, meaning(min(smaller, self.lives[unit], key=lambda one: one.epsilon))]
             said = spent
         if self.shuffle is not None:
             lines.append(f"conditional, in no total: {self.shuffle}")
@@ -371,12 +370,12 @@ def _largest(sums: Iterable[Sums]) -> Sums:
     }
 
 
-def _lives(units: Sums, histories: Iterable[list[PrivacyEvent]], delta: float) -> Sums:
-    costs, found = [zcdp_totals(history) for history in histories], {}
-    for unit, sums in units.items():
-        own = [cost[unit] for cost in costs if unit in cost]
-        most = Amount(max(one.epsilon for one in own), max(one.delta for one in own))
-        found[unit] = PrivacySpent(unit, life_by_zcdp(most, sums, delta), delta)
+def _lives(units: Sums, histories: list[list[PrivacyEvent]], delta: float) -> Sums:
+    found = {}
+    for unit in units:
+        own = [one for one in histories if unit in compose(one)]
+        most = max(life_by_zcdp(history, unit, delta) for history in own)
+        found[unit] = PrivacySpent(unit, most, delta)
     return found
 
 

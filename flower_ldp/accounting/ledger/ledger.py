@@ -35,6 +35,7 @@ from flower_ldp.accounting.ledger.limits import (
     fitting,
     is_bookkeeping,
     rounds_left,
+    rule_marks,
 )
 from flower_ldp.accounting.ledger.rows import DamageError, Head
 from flower_ldp.accounting.ledger.sums import Snapshot, UnitSpending, spending
@@ -390,6 +391,11 @@ class Ledger:
         with self._transaction(READ) as (db, head):
             at = self._clock_at(head).of_a_question()
             return Snapshot(db, data_id).towards(limit, run_id, at)
+
+    def check_rule(self, data_id: str, limits: Sequence[Limit]) -> None:
+        """Raise RefusalError if an account was charged by another rule than the limits'."""
+        with self._transaction(READ) as (db, head):
+            rule_marks(db, head, data_id, limits)
 
     def spent_zcdp(self, data_id: str, unit: Unit) -> Amount:
         """Return the rho, and its delta, that counts towards a life by zCDP."""

@@ -160,7 +160,7 @@ def fitting(
         else:
             entries.check_same(known, basis)
     for one in due:
-        marks = [*example_marks(db, one), *_rule_marks(db, head, one, limits)]
+        marks = [*example_marks(db, one), *rule_marks(db, head, one.data_id, limits)]
         check_fits(db, one, limits, numbers, at)
         yield one, marks
 
@@ -170,14 +170,14 @@ def by_zcdp(limits: Sequence[Limit]) -> bool:
     return any(limit.release_deltas is not None for limit in limits)
 
 
-def _rule_marks(
-    db: sqlite3.Connection, head: Head, charge: Charge, limits: Sequence[Limit]
+def rule_marks(
+    db: sqlite3.Connection, head: Head, data_id: str, limits: Sequence[Limit]
 ) -> list[Charge]:
     """Return the mark of an account's first charge by zCDP.
 
     Raises RefusalError with ``REFUSED_POLICY`` if the account was charged by another rule.
     """
-    account = Place.of(charge.data_id).account
+    account = Place.of(data_id).account
     deltas = [
         f"{limit.unit.value}: {limit.allowed.delta_text}"
         for limit in limits
@@ -187,15 +187,21 @@ def _rule_marks(
     name = f"{account}#{_RULE_MARK}"
     digest = hashlib.sha256(text.encode()).digest()
     mark = Charge(name, NO_RUN, "rule", "train", digest, (), text, releases=0, rounds=0)
-    known = entries.find(db, head, mark)
+    known, spent = entries.find(db, head, mark), Snapshot(db, account).spent("")
+    # The mark may have been lost, and the sums say it too.
+    by_zcdp_before = any(name.endswith(f" {ZCDP}") for name in spent.lines)
     if known is not None and (not deltas or known.parameters != text):
         fault = f"its first charge fixed the rule {known.parameters}"
+    elif known is None and by_zcdp_before:
+        fault = (
+            "its first charge fixed a rule by zCDP; the mark is lost: flower-ldp ledger verify"
+        )
     elif known is not None or not deltas:
         return []
+    elif spent != Book():
+        fault = "it was charged by sums before, and goes on by sums: leave by: zcdp out"
     elif not rows.keeps_zcdp(db):
-        fault = "a ledger of version 2 keeps no rho: by: zcdp needs a new ledger"
-    elif Snapshot(db, account).spent("") != Book():
-        fault = "it was charged by sums before, and cannot go on by zCDP"
+        fault = "a ledger of version 2 keeps no rho: this data needs a ledger of its own for zCDP"
     else:
         return [mark]
     raise RefusalError(REFUSED_POLICY, f"{account}: {fault}")

@@ -55,6 +55,7 @@ def test_smallest_numbers_cost_one_unit() -> None:
 def test_numbers_of_numpy_and_integers_are_understood() -> None:
     assert Amount.cost(float(np.float64(0.1))) == Amount.cost(np.float64(0.1)) == Amount(10**11)
     assert Amount.cost(2, 0) == Amount(2 * EPSILON_UNITS)
+    assert Amount.cost(np.float32(0.5)) == Amount(EPSILON_UNITS // 2)  # type: ignore[arg-type]
 
 
 NO_EPSILONS = [math.inf, -math.inf, math.nan, -1e-300, -1, 9_223_373.0, 10**30, 1e300, True, "1"]

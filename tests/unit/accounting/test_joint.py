@@ -95,3 +95,8 @@ def test_noise_covers_evaluations_too() -> None:
 def test_wrong_releases(epsilon: float, number: int) -> None:
     with pytest.raises(ValueError, match="must be"):
         PureReleases(epsilon, number)
+
+
+def test_a_joint_sum_has_a_part() -> None:
+    with pytest.raises(ValueError, match="the number of parts must be"):
+        joint_epsilon([], 1e-5)

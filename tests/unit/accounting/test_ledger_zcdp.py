@@ -146,10 +146,36 @@ def test_a_ledger_of_version_2_goes_on_by_sums(path: Path) -> None:
         ledger.charge(charge(1), [LIFE])
         with pytest.raises(RefusalError, match="version 2 keeps no rho"):
             ledger.charge(charge(2, data_id="new"), [life(8.0)])
+        with pytest.raises(RefusalError, match="goes on by sums: leave by: zcdp out"):
+            ledger.charge(charge(2), [life(8.0)])
         ledger.verify()
         assert len(list(ledger.entries())) == 2
     with pytest.raises(sqlite3.OperationalError, match="no such table"):
         edit(path, "SELECT * FROM zcdp")
+
+
+def test_a_rule_whose_mark_is_lost_is_still_the_account_s(path: Path) -> None:
+    with Ledger.open(path, create=True) as ledger:
+        ledger.charge(charge(0), [life(8.0)])
+    edit(path, "UPDATE entry SET message_id = 'lost' WHERE data_id LIKE '%#rule:life/mark'")
+    with Ledger.open(path) as ledger, pytest.raises(RefusalError, match="the mark is lost"):
+        ledger.charge(charge(1), [LIFE])
+
+
+def test_a_normal_release_beyond_the_sampler_s_reach_has_no_small_rho(ledger: Ledger) -> None:
+    """Of shift 31: its sampler ends at 18 deviations, so deltas near 1e-18 do not hold."""
+    (far,) = Gaussian(100.0, 0.5).events()
+    with pytest.raises(BudgetExhausted, match="by zCDP rho"):
+        ledger.charge(charge(0, events=(far,)), [life(210.0, 1e-12, 1e-15)])
+
+
+def test_a_rule_is_checked_without_a_charge(ledger: Ledger) -> None:
+    ledger.check_rule("ward-7", [life(8.0)])
+    ledger.charge(charge(0), [life(8.0)])
+    ledger.check_rule("ward-7", [life(9.0)])
+    for other in (LIFE, life(8.0, deltas=1e-6)):
+        with pytest.raises(RefusalError, match="its first charge fixed the rule"):
+            ledger.check_rule("ward-7", [other])
 
 
 def test_a_ledger_by_zcdp_without_its_table_is_refused(path: Path) -> None:

@@ -8,18 +8,21 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flower_ldp.accounting.amounts import DELTA_UNITS, EPSILON_UNITS, Amount
 from flower_ldp.accounting.zcdp import (
     largest_rho,
     life_by_zcdp,
     pure_rho,
+    sum_cost,
     zcdp_cost,
     zcdp_epsilon,
     zcdp_totals,
 )
 from flower_ldp.mechanisms import Gaussian
-from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit
+from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 ORDERS = 1.0 + np.geomspace(1e-5, 1e4, 400)
 
@@ -81,15 +84,29 @@ def test_nothing_left_of_delta_allows_no_rho() -> None:
     ],
 )
 def test_lives_that_many_releases_fit(event: PrivacyEvent, delta: float, life: float) -> None:
-    (cost,) = {zcdp_totals([event])[unit] for unit in Unit}
-    sums = PrivacySpent(Unit.CLIENT, event.epsilon * event.count, event.delta * event.count)
-    assert life - 0.011 < life_by_zcdp(cost, sums, delta) <= life
+    assert {life - 0.011 < life_by_zcdp([event], unit, delta) <= life for unit in Unit} == {True}
 
 
 def test_a_life_is_never_above_the_sums() -> None:
-    cost, sums = zcdp_cost(PrivacyEvent("pure", 8.0)), PrivacySpent(Unit.CLIENT, 8.0)
-    assert life_by_zcdp(cost, sums, 1e-5) == 8.0
-    assert life_by_zcdp(Amount(1, DELTA_UNITS // 10), sums, 0.2) == math.inf
+    assert life_by_zcdp([PrivacyEvent("pure", 8.0)], Unit.CLIENT, 1e-5) == 8.0
+
+
+def test_deltas_of_releases_beyond_a_thousandth_fit_no_life_by_default() -> None:
+    events = [PrivacyEvent("a", 0.1, 1e-9)]
+    assert life_by_zcdp(events, Unit.CLIENT, 1e-6) == 0.1
+    assert life_by_zcdp(events, Unit.CLIENT, 0.99e-6) == math.inf
+
+
+@given(st.floats(1e-4, 9.0), st.integers(1, 5_000), st.sampled_from([1e-3, 1e-5, 1e-9, 2e-18]))
+def test_the_life_that_is_told_is_allowed(epsilon: float, count: int, delta: float) -> None:
+    """By the ledger's own rule, of the policy's default."""
+    events = [PrivacyEvent("pure", epsilon, count=count)]
+    life = life_by_zcdp(events, Unit.CLIENT, delta)
+    fixed = as_fraction(delta)
+    deltas, cost = fixed / 1000, zcdp_totals(events)[Unit.CLIENT]
+    rho = largest_rho(as_fraction(life), fixed - 2 * deltas)
+    by_sums = as_fraction(life) >= Fraction(sum_cost(events[0]).epsilon * count, EPSILON_UNITS)
+    assert by_sums or Fraction(cost.epsilon, EPSILON_UNITS) <= rho
 
 
 def test_costs_by_kind() -> None:
@@ -97,12 +114,20 @@ def test_costs_by_kind() -> None:
     (event,) = mechanism.events()
     exact = Fraction(mechanism.shift) ** 2 / 2
     assert zcdp_cost(event).delta == 1
+    # The sampler ends at 18.4 deviations: no zCDP where the other input still has mass there.
+    (far,) = Gaussian(100.0, 0.5).events()
+    assert far.rho is None
+    assert zcdp_cost(far) == Amount(pure_units(100.0), DELTA_UNITS // 2)
     assert 0 <= Fraction(zcdp_cost(event).epsilon, EPSILON_UNITS) - exact < Fraction(2, 10**12)
     assert zcdp_cost(PrivacyEvent("dpsgd", 1.0, 1e-6)).delta == DELTA_UNITS // 10**6
     conditional = PrivacyEvent("embedding_dp:conditional", 1.0)
     assert zcdp_totals([conditional]) == {}
     finer = zcdp_totals([PrivacyEvent("a", 1.0), PrivacyEvent("b", 1.0, unit=Unit.LABEL)])
     assert finer[Unit.LABEL].epsilon == 2 * finer[Unit.CLIENT].epsilon
+
+
+def pure_units(epsilon: float) -> int:
+    return math.ceil(pure_rho(epsilon) * EPSILON_UNITS)
 
 
 Menu = tuple[tuple[float, float], ...]

@@ -19,7 +19,7 @@ from flower_ldp.accounting.zcdp import life_by_zcdp, zcdp_totals
 from flower_ldp.errors import BudgetExhausted
 from flower_ldp.mechanisms import MagRR, RandomSource, Selection, SignDS
 from flower_ldp.mechanisms.signds_round import encode_report
-from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, compose, meaning
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
 from tests.cli import facts, flower_ldp
 
 RUN = ("--rounds", 80, "--clients", 100)
@@ -65,8 +65,8 @@ def test_bytes_are_those_of_a_report(bit: tuple[object, ...]) -> None:
 
 def by_zcdp(events: list[PrivacyEvent]) -> dict[str, object]:
     """Return the life by zCDP of releases at a delta of 1e-6."""
-    cost, sums = zcdp_totals(events)[Unit.CLIENT], compose(events)[Unit.CLIENT]
-    return {"life_by_zcdp": life_by_zcdp(cost, sums, 1e-6), "rho": cost.epsilon_text}
+    rho = zcdp_totals(events)[Unit.CLIENT].epsilon_text
+    return {"life_by_zcdp": life_by_zcdp(events, Unit.CLIENT, 1e-6), "rho": rho}
 
 
 @pytest.mark.parametrize(("epsilon", "rounds", "magnitude"), [(1, 80, None), (0.1, 100, 0.25)])

@@ -137,6 +137,26 @@ def test_check_counts_what_fits_a_life_by_zcdp(file: Path) -> None:
     assert re.search(r"\(rho 0\.3\d+\) was spent in all, over .* life, by zCDP rho 0\.0", told)
 
 
+def test_check_says_that_an_account_has_another_rule(file: Path) -> None:
+    by_zcdp = POLICY.replace("life: {epsilon: 90.0}", BY_ZCDP)
+    with Ledger.open(file.with_name("ledger.sqlite"), create=True) as ledger:
+        ledger.charge(charge(0, data_id="ward-7"), LIFE)
+    assert flower_ldp("policy", "check", file).code == 0
+    file.write_text(by_zcdp)
+    found = flower_ldp("policy", "check", file)
+    assert found.code == 1
+    assert "each charge is refused: ward-7: it was charged by sums before" in found.err
+
+
+def test_check_counts_normal_releases_by_their_own_rho(file: Path) -> None:
+    life = "life: {epsilon: 4.89, delta: 2.0e-5, by: zcdp}"
+    text = POLICY.replace("life: {epsilon: 90.0}", life).replace(
+        "{signds: {epsilon: 0.8}, magrr: {epsilon: 0.1}}", "{gaussian: {epsilon: 1, delta: 1.0e-6}}"
+    )
+    file.write_text(text)
+    assert facts("policy", "check", file)["budgets"][2]["full_releases"] == {"train": 20}
+
+
 def test_check_says_what_stands_beside_budgets(file: Path) -> None:
     found = facts("policy", "check", file)
     assert (found["least_epsilon"], found["repeats"], found["anchor"]) == (0.001, 100_000, None)

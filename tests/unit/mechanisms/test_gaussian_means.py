@@ -51,7 +51,9 @@ def test_two_examples_at_opposite_corners_meet_delta(
         assert curve(epsilon, wider) >= delta * (0.999 if delta > 1e-18 else 0.9)
     assert steps >= 1_000
     (event,) = GaussianMeans(epsilon, delta, 1, columns_of(columns)).events()
-    assert event.rho is not None
+    if event.rho is None:
+        assert columns * steps**2 > 49 << 66
+        return
     assert 0 <= as_fraction(event.rho) * 2**67 / (columns * steps**2) - 1 < Fraction(1, 10**15)
 
 

@@ -159,6 +159,15 @@ def test_a_life_by_zcdp_is_a_limit_with_release_deltas(more: str, deltas: float)
     assert [limit.release_deltas for limit in limits if limit.scope != "life"] == [None, None]
 
 
+def test_evaluations_belong_to_the_plan_of_train() -> None:
+    plan = "{rounds: 1, steps: 1, rate: 1, noise: 4, clip: 1, evaluations: {number: 2, epsilon: 1}}"
+    text = changed(
+        "messages:\n",
+        f"messages:\n  query: {{dpsgd: {{epsilon: 1, unit: example, plan: {plan}}}}}\n",
+    )
+    assert "messages.query.dpsgd.plan.evaluations belongs to the plan of train" in refusal(text)
+
+
 # Errors of the file.
 
 LAPLACE = "messages.evaluate.laplace"

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
-from flower_ldp.accounting.zcdp import life_by_zcdp, zcdp_totals
+from flower_ldp.accounting.zcdp import life_by_zcdp
 from flower_ldp.clients import LdpMod, SignDSRelease
 from flower_ldp.mechanisms import MagRR, SignDS
 from flower_ldp.mechanisms.signds_round import encode_report
-from flower_ldp.privacy import PrivacyEvent, Unit, compose
+from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.strategies import FixedLength, FixedStep, LearnedStep, Momentum, SignDSStrategy
 from flower_ldp.strategies import training as strategy_module
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY
@@ -219,8 +219,7 @@ def test_privacy_spent_has_the_life_by_zcdp_that_fits() -> None:
         list(rounds.ask(strategy, MODEL, server_round))
     report = strategy.privacy_spent(delta=1e-5)
     events = [PrivacyEvent("signds", 0.1, count=100)]
-    cost, sums = zcdp_totals(events)[Unit.CLIENT], compose(events)[Unit.CLIENT]
-    assert report.lives[Unit.CLIENT].epsilon == life_by_zcdp(cost, sums, 1e-5)
+    assert report.lives[Unit.CLIENT].epsilon == life_by_zcdp(events, Unit.CLIENT, 1e-5)
     assert f"; it fits a life by zCDP of {report.lives[Unit.CLIENT]}" in str(report)
     assert 4.72 < report.lives[Unit.CLIENT].epsilon < 4.73
 

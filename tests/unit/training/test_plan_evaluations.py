@@ -115,6 +115,14 @@ def test_too_little_noise_for_the_whole_is_refused(tmp_path: Path) -> None:
     assert site.entries() == []
 
 
+def test_a_plan_that_is_refused_now_pays_for_no_evaluation(site: EvaluatedSite) -> None:
+    site.ask("m-1")
+    path = site.folder / "policy.yaml"
+    path.write_text(path.read_text().replace("noise: 4.0", "noise: 0.1"))
+    assert site.evaluated("a") == "answered"
+    assert site.spent() == WHOLE.replace("8", "8.5")
+
+
 def test_only_the_owner_sets_evaluations(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     site = EvaluatedSite(tmp_path)
