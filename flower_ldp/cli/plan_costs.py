@@ -121,9 +121,11 @@ def composed(
 
 
 def by_zcdp(events: Sequence[PrivacyEvent], delta: float) -> list[Fact]:
-    """Return the epsilon of a life by zCDP that releases fit."""
+    """Return the epsilon of a life by zCDP that releases fit; nothing if none does by default."""
     cost = zcdp_totals(events)[Unit.CLIENT]
     epsilon = life_by_zcdp(events, Unit.CLIENT, delta)
+    if math.isinf(epsilon):
+        return []
     told = f"{at_least(epsilon, 7)}, delta {delta:g} (rho {cost.epsilon_text})"
     return [
         Fact("epsilon.life_by_zcdp", epsilon, "   as a life by zCDP", text=told),
