@@ -193,9 +193,7 @@ def rule_marks(
     if known is not None and (not deltas or known.parameters != text):
         fault = f"its first charge fixed the rule {known.parameters}"
     elif known is None and by_zcdp_before:
-        fault = (
-            "its first charge fixed a rule by zCDP; the mark is lost: flower-ldp ledger verify"
-        )
+        fault = "its first charge fixed a rule by zCDP; the mark is lost: flower-ldp ledger verify"
     elif known is not None or not deltas:
         return []
     elif spent != Book():
