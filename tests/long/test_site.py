@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_docs_form import ROOT
+from tests.lint import ROOT
 
 pytest.importorskip("sphinx", reason="the extra docs is not installed")
 

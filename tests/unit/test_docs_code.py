@@ -26,7 +26,7 @@ import typer
 import flower_ldp
 from flower_ldp.cli.main import app
 from tests.cli import commands_of
-from tests.unit.test_docs_form import PAGES, ROOT, named
+from tests.lint import PAGES, ROOT, named
 from tests.unit.test_doctests import PAGES as TRIED
 from tests.unit.test_doctests import PROMPT, is_whole, skip_without_extra, unbound
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from flower_ldp import advice
-from tests.unit.test_docs_form import ROOT
+from tests.lint import ROOT
 
 pytest.importorskip("sphinx", reason="the extra docs is not installed")
 sys.path.insert(0, str(ROOT / "docs" / "_ext"))

@@ -25,7 +25,7 @@ from tests.bundles import packed
 from tests.cli import facts, flower_ldp
 from tests.extension_world import Installed
 from tests.fixtures import CONFIGS, ROOT
-from tests.unit.test_docs_form import WIDTH, is_row
+from tests.lint import WIDTH, is_row
 
 PAGE = ROOT / "docs" / "cli.md"
 TEXT = PAGE.read_text(encoding="utf-8")
