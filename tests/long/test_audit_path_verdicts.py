@@ -130,7 +130,7 @@ def test_what_is_shipped_is_not_refuted(case: Callable[[], Case]) -> None:
 
 
 def test_a_ledger_whose_rule_can_change_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flower_ldp.accounting.ledger.limits._rule_marks", lambda *_: [])
+    monkeypatch.setattr("flower_ldp.accounting.ledger.limits.rule_marks", lambda *_: [])
     (found,) = tried(life(1.0, 0.05), 100)
     assert found.refuted
 
