@@ -125,7 +125,7 @@ class Own:
         features, targets = batch(case, rows)
         self.examples = [list(range(i, rows, examples)) for i in range(examples)]
         model = case.make()
-        plan = TrainingPlan(1, steps, RATE, NOISE, CLIP, epsilon=1.0, delta=1e-5)
+        plan = TrainingPlan(1, steps, RATE, NOISE, epsilon=1.0, delta=1e-5, clip=CLIP)
         sent = {name: one.numpy() for name, one in model.state_dict().items()}
         session = TrainingSession(GrantedRound(plan, round(examples / RATE), "patient"), sent)
         self.training = _Training(session, model, self._optimizer)

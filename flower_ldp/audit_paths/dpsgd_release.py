@@ -187,7 +187,7 @@ def dpsgd_release(
 def _plan(epsilon: float, delta: float, rounds: int, rate: float) -> TrainingPlan:
     """Return a plan of one step a round, with no more noise than it needs."""
     noise = noise_multiplier(epsilon, delta, sample_rate=rate, steps=rounds)
-    return TrainingPlan(rounds, 1, rate, noise, CLIP, epsilon, delta)
+    return TrainingPlan(rounds, 1, rate, noise, epsilon, delta, clip=CLIP)
 
 
 class _Site:

@@ -95,7 +95,7 @@ class PrivateTraining:
     examples
         Rows or patients of a site; public.
     clip
-        Length to which gradients are clipped.
+        Length that longer gradients are scaled down to; by default each is scaled to almost 1.
     evaluations
         Evaluations that the plan pays for, on the examples that it trains on.
     evaluation_epsilon
@@ -108,7 +108,7 @@ class PrivateTraining:
     steps: Annotated[int, Bounded(f"[1, {MOST_STEPS}]")]
     rate: Annotated[float, Bounded("[1e-9, 1]")]
     examples: Annotated[int, Bounded("[1, 1000000000000]")]
-    clip: float = 1.0
+    clip: float | None = None
     evaluations: Annotated[int, Bounded(f"[0, {MOST_ROUNDS}]")] = 0
     evaluation_epsilon: Annotated[float, Bounded("[1e-4, 30]")] = 0.05
 
@@ -119,12 +119,12 @@ class PrivateTraining:
         asked = PureReleases(each, number) if number else None
         found = noise_multiplier(*cost, sample_rate=self.rate, steps=taken, evaluations=asked)
         noise, free = rounded_up(found, 4), (self.rounds, self.steps, self.rate)
-        plan = TrainingPlan(*free, noise, self.clip, *cost, "", number, each)
+        plan = TrainingPlan(*free, noise, *cost, "", number, each, clip=self.clip)
         check_noise(plan)  # once more, with the noise in four digits
         if self.delta * self.examples >= 1:
             report.warn(f"delta {self.delta:g} is not below 1 / examples: policies refuse it")
         size, deviation = plan.mean_size(self.examples), plan.deviation(self.examples)
-        fields: dict[str, Any] = {name: getattr(plan, name) for name in _POLICY_FIELDS}
+        fields: dict[str, Any] = {k: v for k, v in plan.terms().items() if k in _POLICY_FIELDS}
         if number:
             fields["evaluations"] = {"number": number, "epsilon": each}
         section, all_steps = in_one_line(fields), f", for all {taken:,} steps"

@@ -180,7 +180,7 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
         return replace(self, charged=TrainingSession(permit.granted, self.sent, self.proximal))
 
     def _in_rehearsal(self) -> TrainingSession:
-        plan = TrainingPlan(1, 1, 1.0, 1.0, 1.0, 1.0, 1e-5)  # one step
+        plan = TrainingPlan(1, 1, 1.0, 1.0, 1.0, 1e-5)  # one step
         granted = GrantedRound(plan, 1, UNKNOWN)
         return TrainingSession(granted, self.sent, self.proximal, rehearsal=True)
 

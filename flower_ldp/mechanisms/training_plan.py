@@ -1,10 +1,13 @@
 """A plan of private training: rounds of noisy steps, and their joint cost.
 
+By default a gradient g counts as g / (|g| + 0.01), whatever its length ("automatic clipping": Bu,
+Wang, Zha and Karypis 2023). A plan with a ``clip`` scales longer gradients down to it (Abadi et al.
+2016). A plan's terms have no clip by default, so the digests of both kinds differ.
 :func:`flower_ldp.accounting.dpsgd.check_noise` checks that the noise suffices.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from flower_ldp.parameter_bounds import Bounded, check_fields
@@ -28,9 +31,7 @@ class TrainingPlan:
     rate : float
         Probability that an example is in a step; in [1e-9, 1].
     noise : float
-        Standard deviation of the noise over ``clip``; in [0.05, 10,000].
-    clip : float
-        Length that an example's gradient is clipped to; in [1e-100, 1e100].
+        Standard deviation of the noise over :attr:`length`; in [0.05, 10,000].
     epsilon, delta : float
         Of all rounds together, for one example replaced; in [0.01, 30] and [1e-10, 0.5].
     name : str
@@ -39,6 +40,9 @@ class TrainingPlan:
         Evaluations that epsilon and delta cover too; in [0, 10^6].
     evaluation_epsilon : float
         Of each, per example, pure; in [1e-4, 30].
+    clip : float, optional
+        Length that longer gradients are scaled down to; in [1e-100, 1e100]. By default every
+        gradient is scaled to almost 1.
 
     Raises
     ------
@@ -50,12 +54,12 @@ class TrainingPlan:
     steps: Annotated[int, Bounded(f"[1, {MOST_STEPS}]")]
     rate: Annotated[float, Bounded("[1e-09, 1]")]
     noise: Annotated[float, Bounded("[0.05, 10000]")]
-    clip: Annotated[float, Bounded("[1e-100, 1e+100]")]
     epsilon: Annotated[float, Bounded("[0.01, 30]")]
     delta: Annotated[float, Bounded("[1e-10, 0.5]")]
     name: str = ""
     evaluations: Annotated[int, Bounded(f"[0, {MOST_ROUNDS}]")] = 0
     evaluation_epsilon: Annotated[float, Bounded("[1e-4, 30]")] = 1.0
+    clip: Annotated[float | None, Bounded("[1e-100, 1e+100]")] = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -70,11 +74,17 @@ class TrainingPlan:
         """Cost of the whole plan for an example."""
         return PrivacyEvent("dpsgd", float(self.epsilon), float(self.delta), Unit.EXAMPLE)
 
+    @property
+    def length(self) -> float:
+        """Bound on the length of what an example adds to a step's sum."""
+        return 1.0 if self.clip is None else float(self.clip)
+
     def terms(self) -> dict[str, int | float | str]:
         """Return all numbers of the plan by name."""
         found: dict[str, int | float | str] = {"rounds": self.rounds, "steps": self.steps}
         for name in ("rate", "noise", "clip", "epsilon", "delta"):
-            found[name] = float(getattr(self, name))
+            if (value := getattr(self, name)) is not None:
+                found[name] = float(value)
         if self.evaluations:
             found["evaluations"] = self.evaluations
             found["evaluation-epsilon"] = float(self.evaluation_epsilon)
@@ -86,7 +96,7 @@ class TrainingPlan:
 
     def deviation(self, examples: int) -> float:
         """Return the noise on each entry of a step's mean gradient."""
-        return self.noise * self.clip / self.mean_size(examples)
+        return self.noise * self.length / self.mean_size(examples)
 
     def moved_by_noise(self, examples: int) -> float:
         """Return a round's noise on each entry, at a step size of 1."""

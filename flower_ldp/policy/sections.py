@@ -151,9 +151,9 @@ class RoundsPlan(Section):
     rate : float
         Probability that an example is in a step.
     noise : float
-        Standard deviation of the noise over ``clip``.
-    clip : float
-        Length that an example's gradient is clipped to.
+        Standard deviation of the noise over the length of a clipped gradient.
+    clip : float, optional
+        Length that longer gradients are scaled down to; by default each is scaled to almost 1.
     evaluations : Evaluations, optional
         Epsilon and delta cover them too.
     """
@@ -162,7 +162,7 @@ class RoundsPlan(Section):
     steps: Annotated[int, interval(f"[1, {MOST_STEPS}]", int)]
     rate: Annotated[float, interval("[1e-9, 1]")]
     noise: Annotated[float, interval("[0.05, 10000]")]
-    clip: Annotated[float, interval("[1e-100, 1e100]")]
+    clip: Annotated[float | None, interval("[1e-100, 1e100]"), NotEmpty] = None
     evaluations: Annotated[Evaluations | None, NotEmpty] = None
 
 

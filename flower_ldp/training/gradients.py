@@ -27,11 +27,20 @@ _log = logging.getLogger("flower_ldp")
 _MARGIN = 1e-5
 
 
-def grid_unit(noise: float, clip: float, dimension: int) -> float:
+#: Added to a gradient's length by automatic clipping, as by its authors.
+_GAMMA = 0.01
+
+
+def clipping_factor(norm: float, clip: float | None) -> float:
+    """Return the factor of a gradient of this length; without a clip, for a length below 1."""
+    return 1.0 / (norm + _GAMMA) if clip is None else min(1.0, clip / norm)
+
+
+def grid_unit(noise: float, length: float, dimension: int) -> float:
     """Return the grid of a noisy sum: 2^-33 of the deviation, which covers the roundings."""
     grid = 2.0 * math.sqrt(dimension) * noise * 2.0**-DEVIATION_BITS
     margin = max(_MARGIN, 2e-9 + grid)
-    return math.ldexp(noise * clip * (1 + margin), -DEVIATION_BITS)
+    return math.ldexp(noise * length * (1 + margin), -DEVIATION_BITS)
 
 
 def noised_whole(whole: torch.Tensor, unit: float, rng: RandomSource) -> torch.Tensor:
@@ -183,7 +192,7 @@ class ClippedSum:
     Each gradient is rounded by itself, so an example changes no bit of what others add.
     """
 
-    def __init__(self, size: int, clip: float, unit: float) -> None:
+    def __init__(self, size: int, clip: float | None, unit: float) -> None:
         self._clip, self._unit = clip, unit
         #: **Private**: int64, shape (size,).
         self.total = torch.zeros(size, dtype=torch.int64)
@@ -195,7 +204,7 @@ class ClippedSum:
         norm = length(gradient)
         if not 0.0 < norm < math.inf:
             return
-        scale = min(1.0, self._clip / norm) / self._unit
+        scale = clipping_factor(norm, self._clip) / self._unit
         for start in range(0, len(gradient), _CHUNK):
             entries = gradient[start : start + _CHUNK]
             scaled, whole = self._scaled[: len(entries)], self._whole[: len(entries)]
@@ -212,7 +221,7 @@ def length(gradient: torch.Tensor) -> float:
 class StepSum:
     """Sum of a step: for each example the clipped sum over its rows."""
 
-    def __init__(self, model: RowModel, clip: float, unit: float) -> None:
+    def __init__(self, model: RowModel, clip: float | None, unit: float) -> None:
         self._model, self._clip, self._unit = model, clip, unit
 
     def __call__(self, weights: Tensors, examples: Sequence[Sequence[int]]) -> torch.Tensor:

@@ -100,7 +100,7 @@ def private_training(
     # Of its own noise: at a fixed moment it is made while the training runs.
     session.noise_alone = lambda: training.run(None, RandomSource.from_os())
     examples = Examples(len(data), groups, max_rows, session.granted.examples)
-    step = StepSum(asked, float(session.granted.plan.clip), training.unit)
+    step = StepSum(asked, session.granted.plan.clip, training.unit)
     rate = float(session.granted.plan.rate)
     with shared(step, workers) as compute:
         trained = training.run(lambda now: compute(now, examples.drawn(rate, rng)), rng)
@@ -158,7 +158,7 @@ class _Training:
         self._session, self._optimizer, self._twins = session, optimizer, _twins(model)
         self._size = sum(session.sent[name].size for name in self.learning)
         #: The grid of the noise: of public numbers alone, also where other examples are found.
-        self.unit = grid_unit(float(plan.noise), float(plan.clip), self._size)
+        self.unit = grid_unit(float(plan.noise), plan.length, self._size)
 
     def run(
         self, summed: Callable[[Tensors], torch.Tensor] | None, rng: RandomSource

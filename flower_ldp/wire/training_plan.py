@@ -27,9 +27,11 @@ from flower_ldp.wire.proposal import in_domain
 _PREFIX = "ldp-"
 _FIELDS: dict[str, type[Any]] = {
     **dict.fromkeys(("ldp-rounds", "ldp-steps"), int),
-    **dict.fromkeys(("ldp-rate", "ldp-noise", "ldp-clip", "ldp-epsilon", "ldp-delta"), float),
+    **dict.fromkeys(("ldp-rate", "ldp-noise", "ldp-epsilon", "ldp-delta"), float),
 }
 _NAME = f"{_PREFIX}plan"
+#: Without it, clipping is automatic.
+_CLIP: dict[str, type[Any]] = {"ldp-clip": float}
 #: Both or none.
 _EVALUATIONS: dict[str, type[Any]] = {"ldp-evaluations": int, "ldp-evaluation-epsilon": float}
 #: FedProx's own field: the weight of its proximal term.
@@ -54,7 +56,9 @@ def read_plan(fields: Mapping[str, object]) -> TrainingPlan | None:
     found = {name for name in fields if name.startswith(_PREFIX)}
     if not found:
         return None
-    wanted = _FIELDS | (_EVALUATIONS if found & _EVALUATIONS.keys() else {})
+    wanted = dict(_FIELDS)
+    for more in (_CLIP, _EVALUATIONS):
+        wanted |= more if found & more.keys() else {}
     if odd := (found - {_NAME}) ^ wanted.keys():
         raise WireError("fields", f"missing or unknown fields of a plan: {quoted(sorted(odd))}")
     terms: dict[str, Any] = {

@@ -54,7 +54,7 @@ RECORDS = (
     SignDSRound(SignDS(1.0), 1.0, 1.0),
     SubsetSelection(1.0, 10),
     Subspace(10),
-    TrainingPlan(1, 1, 0.5, 1.0, 1.0, 1.0, 1e-6),
+    TrainingPlan(1, 1, 0.5, 1.0, 1.0, 1e-6),
     UnaryEncoding(1.0, 10),
 )
 

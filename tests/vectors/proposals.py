@@ -138,7 +138,11 @@ ACCEPTED: Mapping[str, Mapping[str, Fields]] = {
         "one-hot": EMBEDDING | {"one-hot": True},
         "codes": EMBEDDING | {"mechanism": "codebook_embedding", "width": 300},
     },
-    "training": {"plain": PLAN, "with a name": PLAN | {"ldp-plan": "second"}},
+    "training": {
+        "plain": PLAN,
+        "with a name": PLAN | {"ldp-plan": "second"},
+        "with automatic clipping": leaving("ldp-clip", PLAN),
+    },
 }
 
 #: No extension may have these names, or what is read as one of them.
@@ -237,7 +241,7 @@ MANY: Fields = {"classes": 2**20, "rows": 65}
 FAST: Fields = {"grid-bits": 0, "epsilon": 64.00000000000001}
 SLOW: Fields = {"grid-bits": 40, "epsilon": 0.0078124999999999}
 #: Fields that may be left out.
-OPEN = {"blocks", "option.step"}
+OPEN = {"blocks", "option.step", "ldp-clip"}
 
 
 def typed(value: Any) -> dict[str, Any]:

@@ -85,10 +85,10 @@ def test_noise_covers_evaluations_too() -> None:
     asked = PureReleases(0.05, 20)
     noise = noise_multiplier(1.32, 1e-5, sample_rate=0.05, steps=100, evaluations=asked)
     assert 3.70 < noise < 3.76
-    plan = TrainingPlan(10, 10, 0.05, noise, 1.0, 1.32, 1e-5, "", 20, 0.05)
+    plan = TrainingPlan(10, 10, 0.05, noise, 1.32, 1e-5, "", 20, 0.05)
     check_noise(plan)
     with pytest.raises(ValueError, match=r"100 steps at rate 0\.05 and 25 evaluations: at epsilon"):
-        check_noise(TrainingPlan(10, 10, 0.05, noise, 1.0, 1.32, 1e-5, "", 25, 0.05))
+        check_noise(TrainingPlan(10, 10, 0.05, noise, 1.32, 1e-5, "", 25, 0.05))
 
 
 @pytest.mark.parametrize(("epsilon", "number"), [(1e-5, 1), (31.0, 1), (1.0, 0), (1.0, 1.5)])

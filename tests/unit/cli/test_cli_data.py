@@ -148,8 +148,12 @@ def test_the_planned_noise_is_enough_and_hardly_more() -> None:
     noise = found["noise_multiplier"]
     assert SampledGaussian(noise, 1.0, 6).delta(8.0) <= 1e-2
     assert SampledGaussian(noise / 1.005, 1.0, 6).delta(8.0) > 1e-2
-    assert found["policy"] == f"{{rounds: 2, steps: 3, rate: 1.0, noise: {noise}, clip: 1.0}}"
+    line = f"rounds: 2, steps: 3, rate: 1.0, noise: {noise}"
+    assert found["policy"] == f"{{{line}}}"
     assert found["step"] == {"examples": 9.0, "deviation": pytest.approx(noise / 9)}
+    clipped = facts("plan", "dpsgd", *PLAN, "--rate", 1, "--clip", 3)
+    assert clipped["policy"] == f"{{{line}, clip: 3.0}}"
+    assert clipped["step"]["deviation"] == pytest.approx(3 * noise / 9)
 
 
 def test_a_plan_with_evaluations_is_told_beside_the_sum() -> None:

@@ -295,7 +295,7 @@ def test_the_servers_numbers_are_judged(
     tmp_path: Path, numbers: dict[str, float], plan: str
 ) -> None:
     node = ward(tmp_path, plan=plan)
-    wanted = replace(TrainingPlan(2, 3, 1.0, 2.1, 1.0, 8.0, 1e-2), **numbers)
+    wanted = replace(TrainingPlan(2, 3, 1.0, 2.1, 8.0, 1e-2, clip=1.0), **numbers)
     for app in (gated(), raw):
         sent = node.ask(asked(**plan_fields(wanted)), app)
         assert sent.error.reason == "ldp:refused:policy"

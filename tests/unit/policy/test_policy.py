@@ -523,7 +523,7 @@ budgets:
   example:
     life: {epsilon: 2.0, delta: 1.0e-2}
 """
-PLAN = TrainingPlan(20, 5, 0.05, 3.74, 1.0, 1.0, 1e-3)
+PLAN = TrainingPlan(20, 5, 0.05, 3.74, 1.0, 1e-3, clip=1.0)
 
 
 def test_the_owners_plan_holds_and_is_proposed_exactly_or_not_at_all() -> None:

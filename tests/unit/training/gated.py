@@ -142,7 +142,7 @@ def weights(reply: Message) -> np.ndarray[Any, Any]:
 
 
 def expected(
-    rows: list[Any], *, steps: int = 3, examples: int = 8, clip: float = 1.0, mu: float = 0.0
+    rows: list[Any], *, steps: int = 3, examples: int = 8, clip: float | None = 1.0, mu: float = 0.0
 ) -> np.ndarray[Any, Any]:
     """Return DP-SGD's model without noise, of examples that are lists of rows."""
     model = linear()
@@ -156,7 +156,8 @@ def expected(
             for x, y in example:
                 found = torch.autograd.grad(squares(model(x[None]), y[None]), model.parameters())
                 own += torch.cat([g.ravel() for g in found]).double()
-            total += own * min(1.0, clip / max(float(own.norm()), 1e-300))
+            norm = max(float(own.norm()), 1e-300)
+            total += own * (1.0 / (norm + 0.01) if clip is None else min(1.0, clip / norm))
         now = torch.cat([p.detach().ravel() for p in model.parameters()])
         moved = now - 0.1 * ((total / examples).float() + mu * now)
         with torch.no_grad():

@@ -103,7 +103,7 @@ def test_what_the_plan_does_not_cover_is_charged_by_itself(site: EvaluatedSite) 
 
 
 def test_a_plan_with_a_name_pays_for_none(site: EvaluatedSite) -> None:
-    own = TrainingPlan(2, 3, 1.0, 4.0, 1.0, 8.0, 1e-2, "second", 2, 0.5)
+    own = TrainingPlan(2, 3, 1.0, 4.0, 8.0, 1e-2, "second", 2, 0.5, clip=1.0)
     assert not site.ask("m-1", config=plan_fields(own)).has_error()
     assert site.evaluated("a") == "answered"
     assert site.spent() == WHOLE.replace("8", "8.5")
@@ -128,7 +128,7 @@ def test_only_the_owner_sets_evaluations(tmp_path: Path) -> None:
     site = EvaluatedSite(tmp_path)
     line = next(line for line in path.read_text().splitlines(keepends=True) if "plan:" in line)
     path.write_text(path.read_text().replace(line, ""))
-    own = TrainingPlan(2, 3, 1.0, 4.0, 1.0, 8.0, 1e-2, evaluations=2, evaluation_epsilon=0.5)
+    own = TrainingPlan(2, 3, 1.0, 4.0, 8.0, 1e-2, evaluations=2, evaluation_epsilon=0.5, clip=1.0)
     assert site.ask("m-1", config=plan_fields(own)).error.reason == "ldp:refused:policy"
 
 
@@ -175,7 +175,7 @@ def test_a_charge_without_a_report_is_completed_where_it_was_made(
 
 
 def test_a_plan_travels_with_its_evaluations() -> None:
-    plan = TrainingPlan(2, 3, 1.0, 4.0, 1.0, 8.0, 1e-2, "x", 2, 0.5)
+    plan = TrainingPlan(2, 3, 1.0, 4.0, 8.0, 1e-2, "x", 2, 0.5, clip=1.0)
     fields = plan_fields(plan)
     assert read_plan(fields) == plan
     assert (fields["ldp-evaluations"], fields["ldp-evaluation-epsilon"]) == (2, 0.5)

@@ -71,7 +71,7 @@ def test_flowers_strategies_work_unchanged(tmp_path: Path, name: str) -> None:
 
 def test_a_plan_travels_in_the_strategys_own_configuration(tmp_path: Path) -> None:
     site = Site(tmp_path, mode="simulation")
-    plan = TrainingPlan(2, 3, 1.0, 2.1, 1.0, 8.0, 1e-2, "first")
+    plan = TrainingPlan(2, 3, 1.0, 2.1, 8.0, 1e-2, "first", clip=1.0)
     strategy = FedAvg(fraction_evaluate=0.0, weighted_by_key="patients")
     result = run(site, strategy, plan_fields(plan), "patients")
     assert result.arrays["weight"].numpy().shape == (1, 2)

@@ -42,7 +42,7 @@ from tests.unit.training.gated import (
     weights,
 )
 
-PROPOSED = TrainingPlan(3, 1, 1.0, 1.5, 1.0, 8.0, 1e-2)
+PROPOSED = TrainingPlan(3, 1, 1.0, 1.5, 8.0, 1e-2, clip=1.0)
 
 
 @pytest.fixture

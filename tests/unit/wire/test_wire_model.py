@@ -27,8 +27,10 @@ SENT: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", ["", "second"])
-def test_a_plan_travels_beside_other_fields(name: str) -> None:
-    plan = TrainingPlan(20, 5, 0.05, 3.74, 1.0, 1.0, 1e-5, name)
+@pytest.mark.parametrize("clip", [None, 0.5, 1])
+def test_a_plan_travels_beside_other_fields(name: str, clip: float | None) -> None:
+    plan = TrainingPlan(20, 5, 0.05, 3.74, 1.0, 1e-5, name, clip=clip)
+    assert ("ldp-clip" in plan_fields(plan)) == (clip is not None)
     assert read_plan({"server-round": 3, "lr": 0.1, **plan_fields(plan)}) == plan
 
 
