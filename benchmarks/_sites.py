@@ -16,7 +16,7 @@ from torch import nn
 from flower_ldp.accounting.dpsgd import noise_multiplier
 from flower_ldp.clients import DPSGDRelease, LdpMod
 from flower_ldp.privacy import PrivacySpent, Unit
-from flower_ldp.training import private_training
+from flower_ldp.training import private_training, supervised
 
 _POLICY = """\
 data_id: ward
@@ -94,8 +94,8 @@ def client_app(sites: Sites, plan: Plan) -> ClientApp:
         reply = private_training(
             context,
             sites.model(),
-            sites.loss,
             rows,
+            supervised(sites.loss),
             optimizer=lambda p: sites.optimizer(p, plan.learning_rate, taken),
             like=sites.like,
             groups=range(len(rows)),

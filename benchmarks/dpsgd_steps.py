@@ -49,6 +49,7 @@ from flower_ldp.clients.session import TrainingSession
 from flower_ldp.isolation import IsolatedPasses, Tensors
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.training_plan import TrainingPlan
+from flower_ldp.training import supervised
 from flower_ldp.training.gradients import ClippedSum, RowModel, StepSum, length, noised_whole
 from flower_ldp.training.private import _Training
 from flower_ldp.training.rows import Rows
@@ -135,7 +136,11 @@ class Own:
         )
         before()
         self.asked = RowModel(
-            model, functional.cross_entropy, self.rows, self.training.fixed, self.training.learning
+            model,
+            supervised(functional.cross_entropy),
+            self.rows,
+            self.training.fixed,
+            self.training.learning,
         )
         self.asked.check(self.training.first())
         self.sum = StepSum(self.asked, CLIP, self.training.unit)

@@ -21,11 +21,11 @@ import random
 import sys
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from functools import partial
 from threading import RLock
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 import numpy as np
@@ -123,12 +123,13 @@ class IsolatedPasses:
     model : Module
         Restored when the context ends.
     *others : object
-        Modules among these, such as a loss, are reset with it.
+        Modules among these, such as a loss, are reset with it. So are modules that functions among
+        these name.
     """
 
     def __init__(self, model: nn.Module, *others: object) -> None:
         self._model = model
-        self._others = [other for other in others if isinstance(other, nn.Module)]
+        self._others = _modules(others)
 
     def __enter__(self) -> IsolatedPasses:
         # Names are of the model's own; a loss may hold the model, or share its weights.
@@ -203,6 +204,29 @@ class IsolatedPasses:
             self._contexts.close()
             for setting, found in zip(_OF_THREAD, self._found, strict=True):
                 setting[1](found)
+
+
+def _modules(others: Iterable[object]) -> list[nn.Module]:
+    """Return the modules among these, and among what functions name: closures, their own file."""
+    found: dict[int, object] = {}
+    left = list(others)
+    while left:
+        one = left.pop()
+        if id(one) in found:
+            continue
+        found[id(one)] = one
+        if isinstance(one, MethodType):
+            left += [one.__self__, one.__func__]
+        elif isinstance(one, partial):
+            left += [one.func, *one.args, *one.keywords.values()]
+        elif isinstance(one, FunctionType):
+            for cell in one.__closure__ or ():
+                with suppress(ValueError):  # not assigned yet
+                    left.append(cell.cell_contents)
+            for value in map(one.__globals__.get, one.__code__.co_names):
+                own = getattr(value, "__globals__", None) is one.__globals__
+                left += [value] if own or isinstance(value, nn.Module) else []
+    return [one for one in found.values() if isinstance(one, nn.Module)]
 
 
 def alone(value: torch.Tensor) -> torch.Tensor:

@@ -145,7 +145,7 @@ def stacks_rows(context: Context, *given: Any, **settings: Any) -> RecordDict:
             outputs = asked._model(torch.stack([features for (features,) in table]))
             for rows in filter(None, examples):
                 own, outputs = outputs[: len(rows)], outputs[len(rows) :]
-                value = sum(asked._measure(output[None]).sum() for output in own)
+                value = sum(asked._measure(torch.nn.Identity(), (one[None],)).sum() for one in own)
                 found = torch.autograd.grad(value, learning, retain_graph=True)
                 clipped.add(torch.cat([one.reshape(-1) for one in found]))
         return clipped.total

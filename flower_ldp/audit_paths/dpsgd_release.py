@@ -35,7 +35,7 @@ from flower_ldp.clients import DPSGDRelease, LdpMod
 from flower_ldp.clients.release import single_model
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.training import private_training
+from flower_ldp.training import private_training, supervised
 from flower_ldp.wire.training_plan import plan_fields
 
 #: Patients, of whom the first is the canary, and rows of each.
@@ -227,8 +227,8 @@ class _Site:
         trained = self._trainer(
             context,
             torch.nn.Linear(inputs, outputs, bias=False),
-            self._ward.loss,
             self._ward,
+            supervised(self._ward.loss),
             optimizer=lambda weights: torch.optim.SGD(weights, lr=_STEP),
             like=(torch.zeros(inputs),),
             groups=self._ward.groups,

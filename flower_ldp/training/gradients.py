@@ -10,6 +10,8 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import nn
@@ -17,10 +19,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.errors import ReleaseError, say
-from flower_ldp.isolation import IsolatedPasses, Tensors, alone
+from flower_ldp.isolation import IsolatedPasses, Tensors
 from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, normal
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.training.rows import Row, Rows
+from flower_ldp.training.row_form import Row, batch_of_one
+from flower_ldp.training.rows import Rows
 
 _log = logging.getLogger("flower_ldp")
 
@@ -49,7 +52,8 @@ def noised_whole(whole: torch.Tensor, unit: float, rng: RandomSource) -> torch.T
     return (whole + noise).to(torch.float64) * unit
 
 
-Loss = Callable[..., torch.Tensor]
+#: Of a model and one row, whose tensors are batches of one.
+RowLoss = Callable[[Any, Any], Any]
 _ADVICE = (
     ". Replace BatchNorm by GroupNorm (opacus.validators.ModuleValidator.fix does), or keep it in "
     "evaluation mode, where its averages are constant"
@@ -66,7 +70,7 @@ class RowModel:
     def __init__(
         self,
         model: nn.Module,
-        measure: Loss,
+        measure: RowLoss,
         rows: Rows,
         fixed: Tensors,
         learning: Sequence[str] = (),
@@ -148,19 +152,22 @@ class RowModel:
 
     def _shown(self, passes: IsolatedPasses) -> bytes:
         passes.begin(entropy=_FIXED)
-        shown: list[torch.Tensor] = []
-        shown.append(self._computed(self._rows.like, shown))
         digest = hashlib.blake2b()
-        for one in shown:
-            digest.update(_bits(one).numpy().data)
+
+        def show(*given: Any) -> None:
+            for one in given[-1] if isinstance(given[-1], (tuple, list)) else given[-1:]:
+                with suppress(Exception):  # no tensor of memory, as one in vmap
+                    digest.update(_bits(one).numpy().data)
+
+        for layer in self._model.modules():  # the next pass has no hooks of this one
+            layer.register_forward_hook(show)
+        show(self._computed(self._rows.like, show))
         return digest.digest()
 
-    def _computed(self, row: Row, shown: list[torch.Tensor] | None = None) -> torch.Tensor:
-        features, *targets = map(alone, row)
-        output = self._model(features)
-        value = torch.as_tensor(self._measure(output, *targets)).sum()
-        if shown is not None:
-            shown += [one for one in (output, value) if isinstance(one, torch.Tensor)]
+    def _computed(self, row: Row, show: Callable[..., None] | None = None) -> torch.Tensor:
+        value = torch.as_tensor(self._measure(self._model, batch_of_one(row))).sum()
+        if show is not None:
+            show(value)
         if not self._learning:
             return torch.tensor([float(value)], dtype=torch.float64)
         value.backward()
@@ -183,7 +190,7 @@ def _contents(model: nn.Module) -> set[tuple[str, tuple[object, ...]]]:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
 class ClippedSum:

@@ -26,7 +26,8 @@ from flower_ldp.errors import ReleaseError, quoted
 from flower_ldp.isolation import Tensors
 from flower_ldp.mechanisms.example_sums import ExampleMean
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.training.gradients import Loss, RowModel, StepSum, grid_unit, noised_whole
+from flower_ldp.training.gradients import RowLoss, RowModel, StepSum, grid_unit, noised_whole
+from flower_ldp.training.losses import is_right
 from flower_ldp.training.rows import Examples, Rows, shared
 
 #: Makes the optimizer of a round, which begins anew, of the parameters that learn.
@@ -38,11 +39,11 @@ _BLOCK = 1 << 18
 def private_training(
     context: Context,
     model: nn.Module,
-    loss: Loss,
-    data: Data,
+    rows: Data,
+    loss: RowLoss,
     *,
     optimizer: MakeOptimizer,
-    like: Sequence[Any],
+    like: Any,
     groups: Iterable[Hashable] | None = None,
     max_rows: int = 1,
     workers: int = 1,
@@ -57,16 +58,18 @@ def private_training(
         The client app's.
     model : torch.nn.Module
         With the names and shapes of the arrays sent. It holds the trained weights afterwards.
+    rows : Data
+        Rows read by index: tensors, tuples, dicts or objects. It must keep no state, such as a
+        random generator. With ``workers`` it must open files in ``__getitem__``.
     loss : callable
-        ``loss(output, target)`` of a batch of one row.
-    data : Data
-        Rows of features and a target, read by index. It must keep no state, such as a random
-        generator. With ``workers`` it must open files in ``__getitem__``.
+        ``loss(model, row)`` of one row in the form of ``like``, as a batch of one: tensors are
+        copies with a first axis of 1, and text is in lists of one.
+        :mod:`~flower_ldp.training.losses` makes it for several libraries.
     optimizer : callable
         Makes the optimizer, for example ``lambda weights: torch.optim.SGD(weights, lr=0.1)``.
-    like : sequence of array_like
-        A **public** row with the form of features and target. A row of another shape counts as
-        zero.
+    like : Any
+        A **public** row. A row without its entries, or with other types or shapes, counts as zero.
+        Entries that it lacks are not read.
     groups : iterable of hashable, optional
         The patient of each row, if an example is a patient. A row without one counts as zero.
     max_rows : int
@@ -83,7 +86,7 @@ def private_training(
     ------
     ReleaseError
         If no round was charged for this message, its steps were used before, groups contradict the
-        policy, or model, loss or data kept state of a row.
+        policy, or model, loss or rows kept state of a row.
     ValueError
         If the model does not match the arrays sent, is not on the CPU or has buffers that training
         changes, or a number is outside its interval.
@@ -93,13 +96,13 @@ def private_training(
     session.begin()
     check_groups(session.granted.example, groups)
     training = _Training(session, model, optimizer)
-    rows = Rows(data, like, strict=session.rehearsal)
-    asked = RowModel(model, loss, rows, training.fixed, training.learning)
+    read = Rows(rows, like, strict=session.rehearsal)
+    asked = RowModel(model, loss, read, training.fixed, training.learning)
     asked.check(training.first())
     rng = RandomSource.from_os()
     # Of its own noise: at a fixed moment it is made while the training runs.
     session.noise_alone = lambda: training.run(None, RandomSource.from_os())
-    examples = Examples(len(data), groups, max_rows, session.granted.examples)
+    examples = Examples(len(rows), groups, max_rows, session.granted.examples)
     step = StepSum(asked, session.granted.plan.clip, training.unit)
     rate = float(session.granted.plan.rate)
     with shared(step, workers) as compute:
@@ -195,21 +198,13 @@ class _Training:
         return {name: torch.from_numpy(np.array(sent[name])) for name in self.learning}
 
 
-Right = Callable[..., torch.Tensor]
-
-
-def is_right(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Return 1 where the largest entry of the output is the target, else 0."""
-    return (output.argmax(dim=-1) == target).to(torch.float64)
-
-
 def private_accuracy(
     context: Context,
     model: nn.Module,
-    data: Data,
+    rows: Data,
     *,
-    like: Sequence[Any],
-    right: Right = is_right,
+    like: Any,
+    right: RowLoss = is_right,
     groups: Iterable[Hashable] | None = None,
     max_rows: int = 1,
     workers: int = 1,
@@ -218,13 +213,14 @@ def private_accuracy(
 
     Parameters
     ----------
-    context, data, like, groups, max_rows, workers
+    context, rows, like, groups, max_rows, workers
         As for :func:`~flower_ldp.training.private_training`. A patient counts once, by the mean
         over its drawn rows; a row that fails is wrong.
     model : torch.nn.Module
         With the arrays sent, in evaluation mode.
     right : callable
-        Maps output and target, each a batch of one, to a number in [0, 1].
+        ``right(model, row)``, a number in [0, 1] of a batch of one row. By default the target's
+        class must have the largest output.
 
     Returns
     -------
@@ -235,7 +231,7 @@ def private_accuracy(
     ------
     ReleaseError
         If no evaluation was charged for this message, it was counted before, groups contradict the
-        policy, or model, measure or data kept state of a row.
+        policy, or model, measure or rows kept state of a row.
     ValueError
         As for :func:`~flower_ldp.training.private_training`.
     """
@@ -244,11 +240,11 @@ def private_accuracy(
     if session.total is not None:
         raise ReleaseError("this evaluation was counted: one message, one count")
     check_groups(session.example, groups)
-    rows = Rows(data, like, strict=session.rehearsal)
+    read = Rows(rows, like, strict=session.rehearsal)
     state = sent_tensors(session.sent, model)
-    count = _Count(RowModel(model, right, rows, {}), session.mechanism)
+    count = _Count(RowModel(model, right, read, {}), session.mechanism)
     count.model.check(state)
-    examples, rng = Examples(len(data), groups, max_rows), RandomSource.from_os()
+    examples, rng = Examples(len(rows), groups, max_rows), RandomSource.from_os()
     with shared(count, workers) as compute:
         looked_at = [examples.rows(one, rng).tolist() for one in range(len(examples))]
         total = compute(state, looked_at)

@@ -6,7 +6,7 @@ Workers are forked, so model, loss and data may be closures. A dead worker fails
 import logging
 import os
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
@@ -21,10 +21,9 @@ from flower_ldp.errors import say
 from flower_ldp.isolation import Tensors
 from flower_ldp.mechanisms.random import RandomSource, uniform_subset
 from flower_ldp.parameter_bounds import check_in
+from flower_ldp.training.row_form import Row, form_of, in_form
 
 _log = logging.getLogger("flower_ldp")
-
-Row = tuple[torch.Tensor, ...]
 
 
 class Rows:
@@ -33,27 +32,15 @@ class Rows:
     With ``strict`` the data is public, and errors of a row are raised.
     """
 
-    def __init__(self, data: Data, like: Sequence[Any], *, strict: bool = False) -> None:
-        if not isinstance(like, (tuple, list)) or len(like) < 1:
-            raise ValueError("like must be a public row, as (features, target)")
+    def __init__(self, data: Data, like: Any, *, strict: bool = False) -> None:
+        if isinstance(like, (tuple, list, Mapping)) and not like:
+            raise ValueError("like must be a public row, as (features, target) or a dict")
         self._data, self.strict = data, strict
-        self.like: Row = tuple(torch.as_tensor(part).detach().clone() for part in like)
+        self.like: Row = form_of(like)
 
     def read(self, index: int) -> Row:
         """Return a row; raise what the data raises, or ValueError for another form."""
-        row = self._data[index]
-        if not isinstance(row, (tuple, list)) or len(row) != len(self.like):
-            raise ValueError(f"a row must have {len(self.like)} parts")
-        return tuple(_like(part, like) for part, like in zip(row, self.like, strict=True))
-
-
-def _like(part: Any, like: torch.Tensor) -> torch.Tensor:
-    found = torch.as_tensor(part).detach().as_subclass(torch.Tensor)
-    rounds = found.is_floating_point() and not like.is_floating_point()
-    if found.shape != like.shape or found.layout != like.layout or found.is_complex() or rounds:
-        wanted, given = (f"{tuple(t.shape)}, {t.dtype}, {t.layout}" for t in (like, found))
-        raise ValueError(f"expected shape {wanted}, found {given}")
-    return found.to("cpu", like.dtype)
+        return in_form(self._data[index], self.like)
 
 
 class Examples:

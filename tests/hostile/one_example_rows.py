@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from flower_ldp import isolation
+from flower_ldp.training import supervised
 from flower_ldp.training.gradients import RowModel
 from flower_ldp.training.rows import Rows
 from tests.hostile.one_example_zoo import Form, Member
@@ -117,7 +118,7 @@ def row_model(
     learning = tuple(weights_of(model, "ones"))
     fixed = {name: value for name, value in model.state_dict().items() if name not in learning}
     rows = Rows(Data(member) if data is None else data, like(member))
-    return make(model, member.loss, rows, fixed, learning)
+    return make(model, supervised(member.loss), rows, fixed, learning)
 
 
 def digest(gradient: torch.Tensor | None) -> str:

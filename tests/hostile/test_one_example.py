@@ -222,7 +222,7 @@ class Stacked(RowModel):
         def value(learning: Tensors, *parts: torch.Tensor) -> torch.Tensor:
             features, *targets = (part.unsqueeze(0) for part in parts)
             output = functional_call(self._model, {**self._fixed, **learning}, (features,))
-            return self._measure(output, *targets).sum()
+            return self._measure(nn.Identity(), (output, *targets)).sum()
 
         stacked = [torch.stack(parts) for parts in zip(*self._company, strict=True)]
         places = (None, *(0 for _ in stacked))

@@ -5,7 +5,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from flower_ldp.clients import DPSGDRelease, LdpMod
-from flower_ldp.training import private_training
+from flower_ldp.training import private_training, supervised
 from hospitals_example import centred, data
 
 app = ClientApp(mods=[LdpMod(train=DPSGDRelease())])
@@ -23,8 +23,8 @@ def train(message: Message, context: Context) -> Message:
     reply = private_training(
         context,
         centred.Centred(),
-        centred.loss,
         ward,
+        supervised(centred.loss),
         optimizer=lambda p: centred.Descent(p, float(config["learning-rate"]), taken),
         like=LIKE,
         groups=ward.patients.tolist(),

@@ -16,7 +16,7 @@ from torch import nn
 
 from flower_ldp.accounting.ledger import Entry, Ledger
 from flower_ldp.clients import DPSGDRelease, LdpMod
-from flower_ldp.training import private, private_training
+from flower_ldp.training import private, private_training, supervised
 from flower_ldp.training.gradients import RowModel
 from flower_ldp.training.rows import Rows
 from tests.fixtures import context, message, record
@@ -92,8 +92,9 @@ class Site:
     def train(self, sent: Message, given: Context) -> Message:
         settings = {"optimizer": descent, "like": LIKE, **self.arguments}
         model = settings.pop("model", linear)()
-        loss, data = settings.pop("loss", squares), settings.pop("data", ROWS)
-        return Message(private_training(given, model, loss, data, **settings), reply_to=sent)
+        loss, rows = supervised(settings.pop("loss", squares)), settings.pop("data", ROWS)
+        loss = settings.pop("row_loss", loss)
+        return Message(private_training(given, model, rows, loss, **settings), reply_to=sent)
 
     def app(self, release: DPSGDRelease | None = None) -> ClientApp:
         app = ClientApp(mods=[LdpMod(train=release or DPSGDRelease())])
@@ -125,7 +126,7 @@ def row_model(
 ) -> RowModel:
     """Return a model that is computed row by row, of all its parameters' gradients."""
     learning = [name for name, p in model.named_parameters() if p.requires_grad and learns]
-    return RowModel(model, loss, Rows(data, like), fixed or {}, learning)
+    return RowModel(model, supervised(loss), Rows(data, like), fixed or {}, learning)
 
 
 def found_of(asked: RowModel, at: Any, *rows: int) -> list[torch.Tensor | None]:

@@ -52,7 +52,9 @@ class EvaluatedSite(Site):
 
     def count(self, sent: Message, given: Context) -> Message:
         like = (torch.zeros(2), torch.tensor(0))
-        return Message(private_accuracy(given, nn.Linear(2, 1), ROWS, like=like), reply_to=sent)
+        right: Any = lambda model, row: model(row[0]) > 0  # noqa: E731
+        found = private_accuracy(given, nn.Linear(2, 1), ROWS, like=like, right=right)
+        return Message(found, reply_to=sent)
 
     def evaluated(self, name: str, task: Callable[..., Message] | None = None) -> str:
         """Evaluate; return "answered", or the refusal's code."""

@@ -27,7 +27,7 @@ from torch import nn
 from flower_ldp.accounting.dpsgd import SampledGaussian
 from flower_ldp.clients import DPSGDRelease, LdpMod, Rehearsal
 from flower_ldp.mechanisms import TrainingPlan
-from flower_ldp.training import private
+from flower_ldp.training import private, supervised
 from flower_ldp.wire.training_plan import plan_fields
 from tests.fixtures import message, record, wait_for_counts
 from tests.unit.training.gated import (
@@ -236,8 +236,9 @@ def test_a_second_training_of_one_message_is_refused(tmp_path: Path) -> None:
 
 def test_training_outside_of_the_gate_is_refused() -> None:
     outside: Any = None
+    loss = supervised(squares)
     with pytest.raises(Exception, match="LdpMod"):
-        private.private_training(outside, linear(), squares, ROWS, optimizer=descent, like=LIKE)
+        private.private_training(outside, linear(), ROWS, loss, optimizer=descent, like=LIKE)
 
 
 def test_a_proposed_plan_is_accepted_exactly(tmp_path: Path) -> None:

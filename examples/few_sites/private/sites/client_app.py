@@ -5,7 +5,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from flower_ldp.clients import DPSGDRelease, LdpMod
-from flower_ldp.training import private_training
+from flower_ldp.training import private_training, supervised
 from sites import task
 
 app = ClientApp(mods=[LdpMod(train=DPSGDRelease())])
@@ -17,8 +17,8 @@ def train(message: Message, context: Context) -> Message:
     """Train on this site's rows."""
     node, model = context.node_config, task.make_model()
     rows = task.share(int(node["partition-id"]), int(node["num-partitions"]))
-    loss, rate = torch.nn.functional.cross_entropy, 0.5
+    loss = supervised(torch.nn.functional.cross_entropy)
     reply = private_training(
-        context, model, loss, rows, optimizer=lambda w: torch.optim.SGD(w, rate), like=PUBLIC_ROW
+        context, model, rows, loss, optimizer=lambda w: torch.optim.SGD(w, 0.5), like=PUBLIC_ROW
     )
     return Message(reply, reply_to=message)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.clients import DPSGDRelease, LdpMod, split_client_app
 from flower_ldp.mechanisms import BottomModelClaim
-from flower_ldp.training import private_training
+from flower_ldp.training import private_training, supervised
 from network_app.listed_server import TABLES
 
 GAIN = 1.0
@@ -42,8 +42,8 @@ def compute(message: Message, context: Context) -> Message:
     reply = private_training(
         context,
         torch.nn.Linear(2, 1),
-        torch.nn.functional.mse_loss,
         ROWS,
+        supervised(torch.nn.functional.mse_loss),
         optimizer=lambda weights: torch.optim.SGD(weights, lr=float(context.run_config["rate"])),
         like=LIKE,
     )
