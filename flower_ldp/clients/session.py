@@ -107,7 +107,7 @@ class Data(Protocol):
         """Return the number of rows."""
 
     def __getitem__(self, index: int, /) -> Any:
-        """Return a row: numbers, or a tuple or list with its target or label last."""
+        """Return a row: numbers, a tuple or list with its target last, or for a loss any form."""
 
 
 def by_group(groups: Iterable[Hashable] | None, rows: int) -> list[NDArray[np.int64]]:

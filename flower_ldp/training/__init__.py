@@ -1,6 +1,14 @@
 """Private training and evaluation with torch, for the gate. Nothing else imports this."""
 
-from flower_ldp.training.losses import supervised
+from flower_ldp.training.losses import Collated, fastai, hugging_face, lightning, supervised
 from flower_ldp.training.private import private_accuracy, private_training
 
-__all__ = ["private_accuracy", "private_training", "supervised"]
+__all__ = [
+    "Collated",
+    "fastai",
+    "hugging_face",
+    "lightning",
+    "private_accuracy",
+    "private_training",
+    "supervised",
+]

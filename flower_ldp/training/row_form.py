@@ -96,4 +96,7 @@ def _tensor(value: Any, like: torch.Tensor, name: str) -> torch.Tensor:
     if found.shape != like.shape or found.layout != like.layout or found.is_complex() or rounds:
         wanted, given = (f"{tuple(t.shape)}, {t.dtype}, {t.layout}" for t in (like, found))
         raise ValueError(f"{name}: expected shape {wanted}, found {given}")
-    return found.to("cpu", like.dtype)
+    found = found.to("cpu", like.dtype)
+    if type(found) is not torch.Tensor:  # its class copies it, and may leave memory as it was
+        raise ValueError(f"{name}: expected a plain tensor, found {type(found).__name__}")
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from collections.abc import Callable
@@ -161,6 +162,26 @@ def test_right_predictions_are_counted_by_the_model_that_was_sent(
     tmp_path: Path, given: dict[str, Any], share: float
 ) -> None:
     assert Ward(tmp_path, **given).share() == pytest.approx(share)
+
+
+@pytest.mark.usefixtures("silent")
+def test_rows_of_another_form_are_counted_by_a_function_of_model_and_row(tmp_path: Path) -> None:
+    data = [{"x": x, "y": float(y)} for x, y in ROWS]
+
+    def near(model: Any, row: Any) -> Any:
+        return (model(row["x"])[:, 1] - row["y"]).abs() < 1
+
+    settings = {"like": {"x": LIKE[0], "y": 0.0}, "right": near}
+    assert Ward(tmp_path, [*data[:4], {"x": LIKE[0]}], settings).share() == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("like", [(LIKE[0], 0.0), {"x": LIKE[0], "y": 0}, LIKE[0]])
+def test_where_the_default_does_not_fit_it_is_said_what_to_give(
+    tmp_path: Path, like: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    ward = Ward(tmp_path, arguments={"like": like}, mode="simulation")
+    assert ward.ask().error.reason == "ldp:failed"
+    assert re.search(r"fails on the public row: .* right=.* model, row", caplog.text)
 
 
 @pytest.mark.usefixtures("silent")

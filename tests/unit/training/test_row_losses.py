@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.training.gated import without_noise
+from tests.unit.training.gated import MODEL, arrays_of, state_of, without_noise
 
 pytest.importorskip("torch")
 pytest.importorskip("scipy")
@@ -21,12 +21,13 @@ pytest.importorskip("scipy")
 import numpy as np
 import torch
 from torch import nn
+from torch.nn import functional
 
 from flower_ldp.training import supervised
-from flower_ldp.training.gradients import RowModel
+from flower_ldp.training.gradients import RowModel, StepSum
 from flower_ldp.training.row_form import batch_of_one, form_of, in_form
 from flower_ldp.training.rows import Rows
-from tests.unit.training.gated import LIKE, ROWS, Site, expected, found_of, squares, weights
+from tests.unit.training.gated import LIKE, ROWS, Site, expected, found_of, linear, squares, weights
 
 _silent = pytest.fixture(autouse=True)(without_noise)
 
@@ -98,6 +99,26 @@ def test_rows_of_any_form_train_as_pairs_do(tmp_path: Path, name: str) -> None:
     assert found == pytest.approx(expected([[row] for row in ROWS]), rel=1e-5)
 
 
+class Hostile(dict[str, Any]):
+    """Exits when an entry is read."""
+
+    def __getitem__(self, name: str) -> Any:
+        raise SystemExit(3)
+
+
+class Empty(torch.Tensor):
+    """Copies nothing where it is copied, so that memory stays as it was."""
+
+    @staticmethod
+    def __new__(cls, like: torch.Tensor) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, like.shape, dtype=like.dtype)  # type: ignore[attr-defined]
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), _: Any = None) -> Any:
+        views = (torch.ops.aten.detach.default, torch.ops.aten.alias.default)
+        return cls(args[0]) if function in views else args[0]
+
+
 X, Y = torch.ones(2), torch.ones(1)
 #: Rows that have another form than the public row of their name.
 ODD: list[tuple[str, Any]] = [
@@ -113,6 +134,8 @@ ODD: list[tuple[str, Any]] = [
     ("dict", X),
     ("dict", "scan"),
     ("dict", None),
+    ("dict", Hostile(image=X, label=Y)),
+    ("dict", {"image": Empty(X), "label": Y}),
     ("tuple", {0: X, 1: Y}),
     ("tuple", X),
     ("tuple", (X,)),
@@ -138,7 +161,7 @@ def test_a_row_of_another_form_counts_as_zero_and_changes_no_other(
 ) -> None:
     make, loss = FORMS[name]
     rows = [make(*one) for one in ROWS]
-    with pytest.raises(Exception, match=r"."):
+    with pytest.raises((Exception, SystemExit)):
         in_form(row, form_of(like_of(name)))
     found = [
         trained(tmp_path / str(place), some, loss, like_of(name)).tolist()
@@ -194,7 +217,64 @@ def test_a_row_of_another_form_is_named_in_a_rehearsal() -> None:
         rows.read(0)
 
 
+@pytest.mark.parametrize("name", FORMS)
+def test_what_one_row_adds_changes_no_bit_of_what_the_others_do(name: str) -> None:
+    make, loss = FORMS[name]
+    model, rows = nn.Linear(2, 1), [make(*row) for row in ROWS]
+    for one in [*rows, make(torch.tensor([1e6, -1e6]), torch.tensor([9.0])), None]:
+        alone, others, both = (
+            total(model, loss, like_of(name), some) for some in ([one], rows, [*rows, one])
+        )
+        assert both.equal(others + alone)
+
+
+def total(model: nn.Module, loss: Any, like: Any, rows: list[Any]) -> torch.Tensor:
+    """Return the sum of these rows' clipped gradients."""
+    at = {name: p.detach().clone() for name, p in model.named_parameters()}
+    asked = RowModel(model, loss, Rows(rows, like), {}, list(at))
+    asked.check(at)
+    return StepSum(asked, 0.5, 2.0**-40)(at, [[row] for row in range(len(rows))])
+
+
 # State that a loss keeps.
+
+
+def test_what_a_loss_does_to_model_and_row_is_gone_with_it() -> None:
+    model = nn.Sequential(nn.Linear(2, 1))
+
+    def wild(model: Any, row: Any) -> Any:
+        value = squares(model(row["image"]), row["label"])
+        if float(row["image"][0, 0]) > 2:
+            model[0].weight.data.mul_(9)
+            model.register_buffer("seen", row["image"].clone())
+            model.append(nn.Linear(1, 1))
+            model.forward = lambda x: x
+            row["image"].zero_()
+            row.clear()
+        return value
+
+    rows = [{"image": x, "label": y} for x, y in ROWS]
+    parts = [total(model, wild, rows[0], [row]) for row in rows]
+    assert total(model, wild, rows[0], rows).equal(torch.stack(parts).sum(0))
+    assert len(model) == 1
+    assert rows[3]["image"].any()
+
+
+def test_a_loss_that_keeps_rows_ends_the_plan(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept: list[Any] = []
+
+    def keeping(model: Any, row: Any) -> Any:
+        kept.append(row["image"].clone())
+        return squares(model(torch.stack(kept[-3:]).sum(0)), row["label"])
+
+    rows = [{"image": x, "label": y} for x, y in ROWS]
+    given = {"data": rows, "row_loss": keeping, "like": {"image": X, "label": Y}}
+    site = Site(tmp_path, arguments=given)
+    assert not site.ask(arrays={**MODEL, "weight": np.ones((1, 2), np.float32)}).has_error()
+    assert "keep something of a row" in caplog.text
+    assert site.ask("m-2").error.reason == "ldp:refused:budget"
 
 
 class Remembering(nn.Module):
@@ -244,3 +324,102 @@ def test_modules_that_a_loss_names_keep_nothing_of_a_row(loss: Any) -> None:
     first, _, last = found_of(asked, at, 1, 0, 1)
     assert first is not None
     assert first.equal(last)  # type: ignore[arg-type]
+
+
+# Targets.
+
+
+class Heads(nn.Module):
+    """A class and a number from the same features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.kind, self.size = nn.Linear(2, 3), nn.Linear(3, 4), nn.Linear(3, 1)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        hidden = self.body(x)
+        return {"kind": self.kind(hidden), "size": self.size(hidden)[:, 0]}
+
+
+def of_heads(model: Any, row: Any) -> Any:
+    found = model(row["x"])
+    size = functional.mse_loss(found["size"], row["size"])
+    return functional.cross_entropy(found["kind"], row["kind"]) + 0.1 * size
+
+
+def binary(model: Any, row: Any) -> Any:
+    return functional.binary_cross_entropy_with_logits(model(row["x"])[:, 0], row["ill"])
+
+
+def rebuilt(model: Any, row: Any) -> Any:
+    return functional.mse_loss(model(row), row)
+
+
+BINARY = {"x": LIKE[0], "ill": 0.0}
+CLASSES = supervised(functional.cross_entropy)
+TARGETS: dict[str, tuple[Callable[[], nn.Module], Any, Any, list[Any]]] = {
+    "binary": (linear, binary, BINARY, [{"x": x, "ill": bool(y)} for x, y in ROWS]),
+    "a class is missing": (linear, binary, BINARY, [{"x": x, "ill": 0} for x, _ in ROWS]),
+    "classes, of which this client has two": (
+        lambda: nn.Linear(2, 5),
+        CLASSES,
+        (LIKE[0], 0),
+        [(x, int(y) % 2) for x, y in ROWS],
+    ),
+    "one row": (linear, binary, BINARY, [{"x": ROWS[0][0], "ill": True}]),
+    "several outputs": (
+        Heads,
+        of_heads,
+        {"x": LIKE[0], "kind": 0, "size": 0.0},
+        [{"x": x, "kind": int(y), "size": float(x[0])} for x, y in ROWS],
+    ),
+    "numbers": (
+        linear,
+        supervised(lambda output, target: functional.mse_loss(output[:, 0], target)),
+        (LIKE[0], 0.0),
+        [(x, float(y) / 3) for x, y in ROWS],
+    ),
+    "none": (lambda: nn.Linear(2, 2), rebuilt, LIKE[0], [x for x, _ in ROWS]),
+    "none, of the output alone": (
+        linear,
+        supervised(lambda output: (output - 1).square().mean()),
+        LIKE[:1],
+        [(x,) for x, _ in ROWS],
+    ),
+    "no row": (linear, binary, BINARY, []),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_targets_of_each_kind_train(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And a client that lacks a class, or has one row or none."""
+    make, loss, like, rows = TARGETS[name]
+    model = make()
+    given = {"model": lambda: model, "data": rows, "row_loss": loss, "like": like}
+    sent = state_of(model)
+    site = Site(tmp_path, arguments=given, examples=max(1, len(rows)))
+    found = arrays_of(site.ask(arrays=sent))
+    assert site.counts()["failed"] == 0
+    assert "counts as zero" not in caplog.text
+    assert any((found[key] != sent[key]).any() for key in sent) == bool(rows)
+
+
+@pytest.mark.parametrize(
+    ("loss", "like", "said"),
+    [
+        (CLASSES, {"x": LIKE[0], "y": 0}, "rows must be (features, target), found dict"),
+        (CLASSES, LIKE[0], "rows must be (features, target), found Tensor"),
+        (squares, LIKE, "fails on the public row"),  # a loss of output and target
+        (lambda model, row: row["z"], {"x": LIKE[0]}, "fails on the public row: KeyError: 'z'"),
+        (lambda model, row: None, LIKE, "fails on the public row"),
+    ],
+)
+def test_a_loss_that_does_not_fit_the_public_row_is_refused(
+    tmp_path: Path, loss: Any, like: Any, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"row_loss": loss, "like": like}
+    site = Site(tmp_path, mode="simulation", arguments=given)
+    assert site.ask().error.reason == "ldp:failed"
+    assert said in caplog.text
