@@ -375,7 +375,8 @@ class ConfiguredRun:
         if classes is None:
             return self.training(**options)
         both: Any = dict(options)
-        both["answers_per_client"] = pool_of(options.get("answers_per_client"))
+        if "answers_per_client" in options:
+            both["answers_per_client"] = pool_of(options["answers_per_client"])
         if encrypt.encrypt_train_type is None:
             training: Strategy = FedAvg(fraction_train=0.0, fraction_evaluate=0.0)
         else:

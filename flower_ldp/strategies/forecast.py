@@ -68,6 +68,15 @@ class Forecast(RoundCallback[TrainingRound]):
         self.entries = None if layout is None else layout.entries
         self._planned, self._outlook, self._watch = 0, None, None
 
+    def rounds_from(self, server_round: int) -> int:
+        """Return how many rounds are left, this one included; RuntimeError without a run."""
+        if self._rounds is None:
+            raise RuntimeError(
+                "how many clients a round asks follows from the run's rounds: run them by the "
+                "strategy's start, or name fraction_train. Nobody was asked"
+            )
+        return max(self._rounds - server_round + 1, 1)
+
     def before_ask(self, current: TrainingRound) -> None:
         """Log the outlook once, and let the optimizer plan."""
         sample, left = current.sample, current.sample.answers_left()
@@ -105,7 +114,9 @@ class Forecast(RoundCallback[TrainingRound]):
             f"their direction, and a round's step {outlook.round_cosine:.3f}.",
         )
         log_trainable_hint(layout, outlook)
-        if left is not None and not self._strategy.pool_is_shared:
+        if left is not None and self._strategy.spreads:
+            log_too_few(outlook, self._rounds)
+        elif left is not None and not self._strategy.pool_is_shared:
             log_spread(outlook, self._rounds, sample.present, sum(left))
         if self._strategy.server_optimizer is not None:
             weights = [current.model[spec.name] for spec in layout.updated]
@@ -191,6 +202,17 @@ class SignalMonitor:
                 f"have {good:.4f}. {advice}"
             )
         self._sum = None
+
+
+def log_too_few(outlook: UtilityForecast, rounds: int) -> None:
+    """Log if the answers are too few for all rounds."""
+    if outlook.rounds < rounds:
+        _log.warning(
+            f"the answers of {outlook.clients:,} clients are enough for {outlook.rounds:,} of "
+            f"{rounds:,} rounds of {outlook.clients_per_round:,} clients: the other rounds ask "
+            f"nobody. Take num_rounds={outlook.rounds}, more clients, or a larger "
+            "answers_per_client, at so many times the cost"
+        )
 
 
 def log_spread(outlook: UtilityForecast, rounds: int, nodes: int, answers: int) -> None:

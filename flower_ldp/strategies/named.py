@@ -269,20 +269,30 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
 
     Clients run :class:`~flower_ldp.clients.LdpMod` with
     :class:`~flower_ldp.clients.CodewordRelease`. The metrics include ``expected-cosine``, of
-    clients that agree. Each round has its own seed, counted on from the mechanism's. The default
-    optimizer is :class:`~flower_ldp.strategies.AgreedLength`; other options are those of
-    :class:`~flower_ldp.strategies.training.TrainingStrategy`.
+    clients that agree. Each round has its own seed, counted on from the mechanism's. By default
+    each client is asked once in the run (``answers_per_client=1``; None samples anew in every
+    round), and steps are those of :class:`~flower_ldp.strategies.AgreedLength`. Other options are
+    those of :class:`~flower_ldp.strategies.training.TrainingStrategy`.
 
     Examples
     --------
     >>> from flower_ldp.mechanisms import Codeword
-    >>> strategy = CodewordStrategy(Codeword(epsilon=8.0), answers_per_client=1)
+    >>> strategy = CodewordStrategy(Codeword(epsilon=8.0))
     """
 
     _mechanism_type = Codeword
     _mechanism_example = "a Codeword, as Codeword(epsilon=8.0)"
     _default_optimizer = AgreedLength
     _rounds: int | None = None
+
+    def __init__(
+        self,
+        mechanism: Codeword,
+        server_optimizer: ServerOptimizer | None = None,
+        **options: Unpack[TrainingOptions],
+    ) -> None:
+        options.setdefault("answers_per_client", 1)
+        super().__init__(mechanism, server_optimizer, **options)
 
     def _asked(self, entries: int | None, participation: float = 1.0) -> Codeword:
         return self.mechanism if entries is None else self.mechanism.sized(entries)

@@ -107,6 +107,10 @@ class ClientPool:
         """Return nodes that may be asked once more, ascending."""
         return [node for node in sorted(nodes) if self._asked[node] < self.answers_per_client]
 
+    def answers_left(self, nodes: Iterable[int]) -> tuple[int, ...]:
+        """Return how often each node may still be asked."""
+        return tuple(max(self.answers_per_client - self._asked[node], 0) for node in nodes)
+
     def asked(self) -> dict[int, int]:
         """Return how often nodes were asked."""
         return {node: times for node, times in sorted(self._asked.items()) if times > 0}
@@ -209,10 +213,7 @@ class RoundSample:
 
     def answers_left(self) -> tuple[int, ...] | None:
         """Return how often each node of ``left`` may still be asked."""
-        if self.pool is None:
-            return None
-        asked = self.pool.asked()
-        return tuple(self.pool.answers_per_client - asked.get(node, 0) for node in self.left)
+        return None if self.pool is None else self.pool.answers_left(self.left)
 
     def draw(self) -> list[int]:
         """Choose nodes, which count as asked."""
@@ -232,8 +233,12 @@ def sample_round(
     least_available: int,
     *,
     most: int | None = None,
+    spread: int | None = None,
 ) -> RoundSample | None:
-    """Return the nodes that a round may ask, or None, after waiting for enough."""
+    """Return the nodes that a round may ask, or None, after waiting for enough.
+
+    With a pool, ``spread`` is how many rounds its answers are to last, in place of the fraction.
+    """
     if fraction == 0.0:
         return None
     if pool is None:
@@ -242,9 +247,9 @@ def sample_round(
         _log.info("%s nodes are asked, out of %s", len(sampled[:most]), len(every))
         return RoundSample(None, tuple(sampled[:most]), size, len(every)) if sampled else None
     _, present = sample_nodes(grid, max(least_available, least), least)
-    wanted = int(len(present) * fraction)
-    wanted = max(wanted if most is None else min(wanted, most), least)
     left = tuple(pool.left(present))
+    wanted = sum(pool.answers_left(left)) // spread if spread else int(len(present) * fraction)
+    wanted = max(wanted if most is None else min(wanted, most), least)
     if len(left) < max(least, 1):
         _log.info(
             "every client was asked %s: no report is asked for in this round",

@@ -89,8 +89,8 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
     health : Health, optional
         Asks for one more private bit per report, and stops the run if too many reports are neutral.
     answers_per_client : int or ClientPool, optional
-        How often a client is asked in the whole run, sampled without replacement. By default every
-        round samples anew.
+        How often a client is asked in the whole run, sampled without replacement. By default, and
+        with None, every round samples anew; :class:`CodewordStrategy` asks once by default.
     trainable : str or sequence of str, optional
         Names or patterns (``"head.*"``) of the arrays that reports are about; others never change.
         By default all floating-point arrays except running statistics.
@@ -98,7 +98,8 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         Public. Reports are about the update's projection, and the model moves only in it.
     **fedavg
         As in FedAvg, but ``fraction_evaluate`` is 0 by default: raw metrics leak, and the gate
-        refuses them.
+        refuses them. With ``answers_per_client``, ``fraction_train`` follows by default from the
+        rounds of ``start``: their requests use all answers.
 
     Raises
     ------
@@ -140,6 +141,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         self._trainable = layouts.patterns_of(trainable)
         self.pool = pool_of(answers_per_client)
         self.pool_is_shared = self.pool is answers_per_client and self.pool is not None
+        self.spreads = self.pool is not None and "fraction_train" not in fedavg
         self._round: TrainingRound | None = None
         self._health = HealthMonitor(health)
         self._forecast = Forecast(self)
@@ -155,6 +157,8 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
             callback.on_run_start(rounds, layout)
         if self.server_optimizer is not None:
             self.server_optimizer.reset()
+        if self.spreads and self.pool is not None:  # of the summary: each round counts anew
+            self.fraction_train = min(self.pool.answers_per_client / max(rounds, 1), 1.0)
 
     def _asked(self, entries: int | None, participation: float = 1.0) -> UpdateMechanism:
         return self.mechanism  # type: ignore[return-value]
@@ -214,13 +218,18 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         TypeError
             If one of Flower's central DP wrappers wraps the strategy.
         RuntimeError
-            If the server optimizer needs a run.
+            If the server optimizer, or the number of clients of a round, needs a run.
         """
         refuse_central_wrapper(type(self).__name__)
         model = {name: array.numpy() for name, array in arrays.items()}
         layout = self._layout(model)
         sample = sample_round(
-            grid, self.pool, self.fraction_train, self.min_train_nodes, self.min_available_nodes
+            grid,
+            self.pool,
+            self.fraction_train,
+            self.min_train_nodes,
+            self.min_available_nodes,
+            spread=self._forecast.rounds_from(server_round) if self.spreads else None,
         )
         self._round = None
         if sample is None:

@@ -400,7 +400,8 @@ def strategy_of(name: str, health: Health | None) -> Any:
     if name == "gaussian":
         return GaussianStrategy(Gaussian(1.0, 1e-5), health=health)
     if name == "codeword":
-        return CodewordStrategy(Codeword(8.0), FixedLength(0.5, 10), health=health)
+        steps = FixedLength(0.5, 10)
+        return CodewordStrategy(Codeword(8.0), steps, health=health, answers_per_client=None)
     if name == "laplace":
         return LaplaceEvalStrategy(FedAvg(), LAPLACE, metrics=METRICS, health=health)
     step = LearnedStep(MagRR(1.0)) if "bit" in name else FixedStep(0.5)

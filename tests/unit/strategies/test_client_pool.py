@@ -13,12 +13,18 @@ import numpy as np
 import pytest
 
 from flower_ldp.accounting import Ledger
-from flower_ldp.clients import SignDSRelease
+from flower_ldp.clients import CodewordRelease, SignDSRelease
 from flower_ldp.errors import ConfigError
-from flower_ldp.mechanisms import Laplace, SignDS
+from flower_ldp.mechanisms import Codeword, Laplace, SignDS
 from flower_ldp.policy import load_policy
 from flower_ldp.privacy import Unit
-from flower_ldp.strategies import ClientPool, FixedStep, ProtectedEvalStrategy, SignDSStrategy
+from flower_ldp.strategies import (
+    ClientPool,
+    CodewordStrategy,
+    FixedStep,
+    ProtectedEvalStrategy,
+    SignDSStrategy,
+)
 from flower_ldp.strategies.sampling import MOST_ANSWERS
 from tests.unit.strategies.rounds import run
 
@@ -230,3 +236,36 @@ def test_training_and_evaluation_share_one_pool(simulation_policy: Path) -> None
     costs = paid(simulation_policy)
     assert (len(costs), set(costs)) == (10, {4.0, 6.0})
     assert both.privacy_spent().units[Unit.CLIENT].epsilon == 6.0
+
+
+@pytest.mark.parametrize(
+    ("nodes", "rounds", "sizes"),
+    [
+        (100, 16, [6] * 12 + [7] * 4),
+        (30, 1, [30]),
+        (40, 40, [2] * 20),
+        (7, 2, [3, 4]),
+    ],
+)
+def test_each_client_is_asked_once_spread_over_the_rounds(
+    nodes: int, rounds: int, sizes: list[int], simulation_policy: Path
+) -> None:
+    """Nothing but the mechanism is given; no round has fewer than two clients."""
+    strategy = CodewordStrategy(Codeword(4.0))
+    options = {"num_rounds": rounds, "nodes": nodes}
+    metrics = run(strategy, CodewordRelease(), MODEL, TRAINED, **options).train_metrics_clientapp
+    assert [one["accepted"] for one in metrics.values()] == sizes
+    assert paid(simulation_policy) == [4.0] * nodes
+
+
+def test_too_few_clients_for_the_rounds_are_told_with_what_to_change(
+    simulation_policy: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"num_rounds": 40, "nodes": 10}
+    run(CodewordStrategy(Codeword(4.0)), CodewordRelease(), MODEL, TRAINED, **options)
+    (said,) = (one for one in caplog.messages if one.startswith("the answers of"))
+    assert said.startswith("the answers of 10 clients are enough for 5 of 40 rounds of 2 clients")
+    assert "Take num_rounds=5, more clients, or" in said
+    (verdict,) = (one for one in caplog.messages if one.startswith("outlook: "))
+    assert "the route is DP-SGD per person" in verdict
+    assert "the steps of 5 rounds of 2 clients" in verdict

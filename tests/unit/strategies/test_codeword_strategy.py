@@ -26,6 +26,8 @@ MODEL = {
 DIMENSION = 201
 STEP = FixedLength(0.5, rounds=10, momentum=0.0)
 MECHANISM = Codeword(8.0, seed=7)
+#: Not each client once: rounds that need no run.
+ANEW: dict[str, Any] = {"answers_per_client": None}
 MESSAGES = "{train: {codeword: {epsilon: 8.0}, health: {epsilon: 0.5}}}"
 outside_a_run = pytest.mark.usefixtures("outside_a_run")
 
@@ -54,7 +56,7 @@ def moved(arrays: Any) -> np.ndarray:
 def test_gate_ledger_and_strategy_agree(tmp_path: Path) -> None:
     """One owner is asked three times: two reports leave, and then the budget is spent."""
     site = make_site(tmp_path, policy_text(MESSAGES, life=17.0))
-    strategy = CodewordStrategy(MECHANISM, STEP, min_train_nodes=1, min_available_nodes=1)
+    strategy = CodewordStrategy(MECHANISM, STEP, **ANEW, min_train_nodes=1, min_available_nodes=1)
     update = np.random.default_rng(0).normal(size=DIMENSION)
     for server_round in (1, 2):
         (sent,) = ask(strategy, MODEL, server_round, nodes=1)
@@ -79,7 +81,7 @@ def test_gate_ledger_and_strategy_agree(tmp_path: Path) -> None:
 def test_a_run_in_one_process_learns_a_direction(caplog: pytest.LogCaptureFixture) -> None:
     """Apps of Flower, the shipped policy for simulations, and rounds with codes of their own."""
     target = np.random.default_rng(0).normal(size=50).astype(np.float32)
-    strategy = CodewordStrategy(Codeword(8.0), FixedLength(1.0, 100), min_train_nodes=4)
+    strategy = CodewordStrategy(Codeword(8.0), FixedLength(1.0, 100), **ANEW, min_train_nodes=4)
     model = {"w": np.zeros(50, dtype=np.float32)}
     result = rounds.run(strategy, CodewordRelease(), model, {"w": target}, num_rounds=6)
     verdicts = [one for one in caplog.messages if one.startswith("outlook: ")]
@@ -93,7 +95,7 @@ def test_a_run_in_one_process_learns_a_direction(caplog: pytest.LogCaptureFixtur
 @outside_a_run
 def test_clients_that_agree_move_the_model_their_way(tmp_path: Path) -> None:
     site = make_site(tmp_path, policy_text(MESSAGES, mode="simulation", life=1000.0))
-    strategy = CodewordStrategy(MECHANISM, STEP)
+    strategy = CodewordStrategy(MECHANISM, STEP, **ANEW)
     update = np.random.default_rng(0).normal(size=DIMENSION)
     replies = [answer(sent, site, update) for sent in ask(strategy, MODEL, nodes=60)]
     after, metrics = aggregated(strategy, replies)
@@ -107,7 +109,7 @@ def test_clients_that_agree_move_the_model_their_way(tmp_path: Path) -> None:
 
 @outside_a_run
 def test_each_round_has_codes_of_its_own_and_states_k() -> None:
-    strategy = CodewordStrategy(Codeword(8.0, seed=2**63 - 2), STEP)
+    strategy = CodewordStrategy(Codeword(8.0, seed=2**63 - 2), STEP, **ANEW)
     seen = [proposed(ask(strategy, MODEL, n)[0]).mechanism for n in (1, 2, 3)]
     assert [mechanism.seed for mechanism in seen] == [2**63 - 2, 2**63 - 1, 0]
     assert {mechanism.favoured for mechanism in seen} == {MECHANISM.plan(DIMENSION).favoured}
@@ -115,7 +117,7 @@ def test_each_round_has_codes_of_its_own_and_states_k() -> None:
 
 @outside_a_run
 def test_the_step_is_along_what_was_named() -> None:
-    strategy = CodewordStrategy(MECHANISM, STEP)
+    strategy = CodewordStrategy(MECHANISM, STEP, **ANEW)
     mechanism = proposed(ask(strategy, MODEL)[0]).mechanism
     report = CodewordReport(256, 3, 17, -1)
     after, _ = aggregated(strategy, [reply(mechanism.encode(report, DIMENSION), 101)])
@@ -130,7 +132,7 @@ def test_the_step_is_along_what_was_named() -> None:
 )
 def test_a_bad_report_is_left_out(bad: bytes, reason: str) -> None:
     # 100 codes of 512 codewords: not all numbers of two bytes are one.
-    strategy = CodewordStrategy(Codeword(8.0, rotations=100), STEP)
+    strategy = CodewordStrategy(Codeword(8.0, rotations=100), STEP, **ANEW)
     mechanism = proposed(ask(strategy, MODEL)[0]).mechanism
     good = mechanism.encode(CodewordReport(256, 0, 0, 1), DIMENSION)
     _, metrics = aggregated(strategy, [reply(good, 100), reply(bad, 101)])
@@ -139,7 +141,7 @@ def test_a_bad_report_is_left_out(bad: bytes, reason: str) -> None:
 
 @outside_a_run
 def test_a_health_bit_is_asked_for_and_charged(tmp_path: Path) -> None:
-    strategy = CodewordStrategy(MECHANISM, STEP, health=Health(0.5))
+    strategy = CodewordStrategy(MECHANISM, STEP, **ANEW, health=Health(0.5))
     (sent, *_) = ask(strategy, MODEL)
     assert [event.epsilon for event in proposed(sent).events()] == [8.0, 0.5]
     site = make_site(tmp_path, policy_text(MESSAGES))

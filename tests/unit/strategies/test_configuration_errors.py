@@ -38,6 +38,7 @@ def ask(strategy: Any, server_round: int = 1, nodes: int = 6) -> list[Message]:
 
 
 def codewords(pool: ClientPool | int | None, **rest: Any) -> CodewordStrategy:
+    rest.setdefault("fraction_train", 1.0)
     return CodewordStrategy(Codeword(8.0), STEP, answers_per_client=pool, **rest)
 
 
@@ -45,18 +46,18 @@ def codewords(pool: ClientPool | int | None, **rest: Any) -> CodewordStrategy:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda pool: CodewordStrategy(
-            Codeword(8.0, blocks=100), STEP, trainable="head", answers_per_client=pool
+        lambda **given: CodewordStrategy(
+            Codeword(8.0, blocks=100), STEP, trainable="head", **given
         ),
-        lambda pool: SignDSStrategy(
-            SignDS(8.0, 0.2, dim_out=60), FixedStep(0.1), trainable="head", answers_per_client=pool
+        lambda **given: SignDSStrategy(
+            SignDS(8.0, 0.2, dim_out=60), FixedStep(0.1), trainable="head", **given
         ),
     ],
 )
 def test_what_could_make_no_step_uses_nobody_up(make: Any, told: bool, tmp_path: Path) -> None:
     path = tmp_path / "asked.json"
     pool = ClientPool(1, path)
-    strategy: TrainingStrategy[Any] = make(pool)
+    strategy: TrainingStrategy[Any] = make(answers_per_client=pool, fraction_train=1.0)
     if told:
         strategy.expect(1, record(MODEL))
     with pytest.raises(ValueError, match=r"blocks|dim_out|h "):

@@ -57,6 +57,7 @@ def step() -> FixedLength:
     return FixedLength(0.5, rounds=10, momentum=0.0)
 
 
+ANEW: dict[str, Any] = {"answers_per_client": None}
 KINDS: Mapping[str, tuple[Make, type[Any], int]] = {
     # The lengths are those of k = 220: 8 indices, 64 codes of 256 rows, and as many noisy entries.
     "signds": (
@@ -67,7 +68,7 @@ KINDS: Mapping[str, tuple[Make, type[Any], int]] = {
         9,
     ),
     "codeword": (
-        lambda **part: CodewordStrategy(Codeword(8.0), step(), **part),
+        lambda **part: CodewordStrategy(Codeword(8.0), step(), **(ANEW | part)),
         CodewordRelease,
         3,
     ),

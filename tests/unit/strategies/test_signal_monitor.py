@@ -161,7 +161,9 @@ def test_a_good_outlook_is_no_warning_and_noise_still_is(caplog: pytest.LogCaptu
              "FixedLength(length=0.5, ", "Bytes up of an answer: 3"],
         ),
         (
-            SignDSStrategy(SignDS(4.0, 0.2), LearnedStep(MagRR(1.0)), answers_per_client=2),
+            SignDSStrategy(
+                SignDS(4.0, 0.2), LearnedStep(MagRR(1.0)), answers_per_client=2, fraction_train=1.0
+            ),
             ["at most epsilon 10 per client, asked 2 times", "Rounds: 2 of 20", "h = ",
              "Step rule: learned by MagRR"],
         ),
@@ -203,7 +205,7 @@ def test_what_is_not_known_yet_is_not_said(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_a_strategy_around_it_tells_it_of_the_run(caplog: pytest.LogCaptureFixture) -> None:
-    inner = CodewordStrategy(MECHANISM, STEP)
+    inner = CodewordStrategy(MECHANISM, STEP, answers_per_client=None)
     around = LaplaceEvalStrategy(inner, Laplace(9.0, classes=4, rows=2))
     around.expect(30, record(MODEL))
     around.summary()
@@ -252,7 +254,8 @@ def test_a_step_that_half_precision_does_not_tell(
 @pytest.mark.usefixtures("outside_a_run")
 @pytest.mark.parametrize(("dtype", "lost"), [(np.float16, True), (np.float32, False)])
 def test_a_strategy_says_so(dtype: type[Any], lost: bool, caplog: pytest.LogCaptureFixture) -> None:
-    strategy, source = CodewordStrategy(Codeword(8.0), FixedLength(1e-4, 3)), RandomSource.seeded(1)
+    strategy = CodewordStrategy(Codeword(8.0), FixedLength(1e-4, 3), answers_per_client=None)
+    source = RandomSource.seeded(1)
     asked = ask(strategy, {"w": np.ones(200, dtype)}, nodes=3)
     strategy.aggregate_train(1, [answer(one, np.ones(200), source) for one in asked])
     assert ("round 1: most of the step is lost" in caplog.text) == lost

@@ -139,7 +139,7 @@ REFUSALS = ("ldp:refused:policy", NO_PROPOSAL, "ldp:refused:rehearsal: no weight
 @pytest.mark.parametrize("reason", REFUSALS)
 def test_a_refusal_of_all_stops_the_run_and_uses_nobody_up(reason: str) -> None:
     pool = ClientPool(1)
-    strategy = StepsStrategy(Steps(2.0), answers_per_client=pool)
+    strategy = StepsStrategy(Steps(2.0), answers_per_client=pool, fraction_train=1.0)
     nodes = ask(strategy)
     assert pool.left(nodes) == []
     with pytest.raises(RunStopped, match=r"round 1: no report came\..* 8 times: ") as caught:
@@ -281,7 +281,7 @@ def test_all_that_may_refuse_a_round_comes_before_anybody_is_chosen(
     """Callbacks run in the order of one list, and the choice is the last thing that may fail."""
     happened: list[str] = []
     pool = ClientPool(1)
-    strategy = StepsStrategy(Steps(2.0), answers_per_client=pool)
+    strategy = StepsStrategy(Steps(2.0), answers_per_client=pool, fraction_train=1.0)
     assert [type(one).__name__ for one in strategy.callbacks] == ORDER
 
     def note(owner: object, hook: str, told: str) -> None:
@@ -313,7 +313,7 @@ def test_a_callback_that_refuses_a_round_uses_nobody_up(
         raise ValueError("no such round")
 
     pool = ClientPool(1)
-    strategy = StepsStrategy(Steps(2.0), answers_per_client=pool)
+    strategy = StepsStrategy(Steps(2.0), answers_per_client=pool, fraction_train=1.0)
     monkeypatch.setattr(strategy.callbacks[place], "before_ask", refuse)
     with pytest.raises(ValueError, match="no such round"):
         ask(strategy)
