@@ -38,6 +38,7 @@ def private_fit(
     *,
     rate: float,
     classes: Sequence[Any] | None = None,
+    scale: float = 1.0,
     groups: Iterable[Hashable] | None = None,
     max_rows: int = 1,
 ) -> RecordDict:
@@ -52,8 +53,7 @@ def private_fit(
         As for :func:`~flower_ldp.training.private_training`.
     estimator : LogisticRegression, Ridge or HuberRegressor
         Of scikit-learn. The server sends its ``coef_``, then its ``intercept_`` if it fits one, as
-        float arrays of these shapes. Huber's scale is not fitted: it is 1, so ``epsilon`` is in
-        units of the target.
+        float arrays of these shapes.
     features : array_like, shape (n, d)
         **Private** rows, scaled by **public** numbers to about [-1, 1]. A row that has no d numbers
         counts as zero.
@@ -64,6 +64,8 @@ def private_fit(
         Of a step against the mean gradient; positive.
     classes : sequence, optional
         All **public** classes, ascending, for LogisticRegression. A site may lack some.
+    scale : float
+        **Public** scale of a residual, for HuberRegressor, which does not fit it then; positive.
 
     Raises
     ------
@@ -75,8 +77,9 @@ def private_fit(
         As for :func:`~flower_ldp.training.private_training`.
     """
     check_in("(0, inf)", "rate", rate)
+    check_in("(0, inf)", "scale", scale)
     session = current_session(TrainingSession)
-    kind = _kind_of(estimator, classes)
+    kind = _kind_of(estimator, classes, scale)
     model = _Linear(session.sent, kind.outputs, fits_intercept=estimator.fit_intercept)
     decay, dtype = kind.penalty / session.granted.examples, model.coefficients.dtype
 
@@ -160,7 +163,7 @@ class _Kind:
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def _kind_of(estimator: Any, classes: Sequence[Any] | None) -> _Kind:
+def _kind_of(estimator: Any, classes: Sequence[Any] | None, scale: float) -> _Kind:
     name = type(estimator).__name__
     if name != "LogisticRegression" and classes is not None:
         raise ValueError(f"classes belong to LogisticRegression, not to {name}: leave them out")
@@ -184,8 +187,8 @@ def _kind_of(estimator: Any, classes: Sequence[Any] | None) -> _Kind:
         raise ValueError("positive must be False: noise makes coefficients of either sign")
     if name == "Ridge":
         return _Kind(0, estimator.alpha, None, float, lambda o, t: functional.mse_loss(o, t) / 2)
-    huber = partial(functional.huber_loss, delta=estimator.epsilon)
-    return _Kind(0, estimator.alpha, None, float, huber)
+    huber = partial(functional.huber_loss, delta=estimator.epsilon * scale)
+    return _Kind(0, estimator.alpha * scale, None, float, huber)
 
 
 def _of_classes(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -68,13 +68,14 @@ class Fitted:
         return self.estimator
 
 
-def huber(features: Any, target: Any, width: float, alpha: float) -> NDArray[np.float64]:
-    """Return coefficients and intercept of Huber's regression with a scale of 1."""
+def huber(features: Any, target: Any, estimator: Any, scale: float) -> NDArray[np.float64]:
+    """Return coefficients and intercept of Huber's regression at a fixed scale."""
 
     def objective(found: NDArray[np.float64]) -> float:
-        away = np.abs(features @ found[:-1] + found[-1] - target)
+        away = np.abs(features @ found[:-1] + found[-1] - target) / scale
+        width = estimator.epsilon
         each = np.where(away <= width, away**2, 2 * width * away - width**2)
-        return float(each.sum() + alpha * (found[:-1] ** 2).sum())
+        return float(scale * each.sum() + estimator.alpha * (found[:-1] ** 2).sum())
 
     return np.asarray(minimize(objective, np.zeros(4), tol=1e-12).x)
 
@@ -109,15 +110,16 @@ def test_without_noise_a_fit_stays_where_scikit_learns_is_and_goes_there(
     assert estimator.predict(FEATURES).tolist() == wanted.predict(FEATURES).tolist()
 
 
-def test_without_noise_hubers_regression_is_its_minimum_at_scale_1(
+def test_without_noise_hubers_regression_is_its_minimum_at_the_public_scale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_noise(monkeypatch)
     far = NUMBERS.copy()
     far[:4] += 30
     estimator = linear.HuberRegressor(epsilon=1.1, alpha=0.5)
-    best = huber(FEATURES, far, 1.1, 0.5)
-    found = Fitted(tmp_path, estimator, FEATURES, far, {}, start=(best[:-1], best[-1])).fit()
+    best = huber(FEATURES, far, estimator, 0.2)
+    arguments = {"scale": 0.2}
+    found = Fitted(tmp_path, estimator, FEATURES, far, arguments, start=(best[:-1], best[-1])).fit()
     assert [*found.coef_, found.intercept_] == pytest.approx(best.tolist(), abs=1e-5)
     assert found.predict(FEATURES) == pytest.approx(FEATURES @ best[:-1] + best[-1], abs=1e-3)
 
