@@ -37,7 +37,10 @@ class DPSGDStrategy(StrategyWithDeadlines):
     weights : mapping of int to float, optional
         Of clients by node id, positive; others are not asked. By default all are equal.
     accuracy_key : str
-        The only metric that is read.
+        The only metric that is read: a share from 0 to 1, with noise.
+    worst, best : float
+        What the shares 0 and 1 stand for, if clients evaluate another score
+        (:func:`~flower_ldp.training.private_accuracy`).
 
     Raises
     ------
@@ -58,6 +61,8 @@ class DPSGDStrategy(StrategyWithDeadlines):
         weights: Mapping[int, float] | None = None,
         *,
         accuracy_key: str = "accuracy",
+        worst: float = 0.0,
+        best: float = 1.0,
     ) -> None:
         must_be("strategy", strategy, Strategy, "a strategy of Flower's, as FedAvg()")
         if isinstance(strategy, (QFedAvg, FedXgbBagging, FedXgbCyclic)):
@@ -71,7 +76,9 @@ class DPSGDStrategy(StrategyWithDeadlines):
             raise ValueError("the sum of weights is infinite: divide them all by the largest")
         self.strategy = strategy
         self.weights = None if weights is None else dict(weights)
-        self.accuracy_key = accuracy_key
+        if not 0 < abs(best - worst) < math.inf:
+            raise ValueError(f"worst and best must be finite and differ, got {worst} and {best}")
+        self.accuracy_key, self.worst, self.best = accuracy_key, worst, best
         self._weighted_by: str = getattr(strategy, "weighted_by_key", "num-examples")
         self._complaints = OnceLogger()
         self._sent: Mapping[str, NDArray[Any]] = {}
@@ -163,7 +170,8 @@ class DPSGDStrategy(StrategyWithDeadlines):
         share = records[0].get(self.accuracy_key) if len(records) == 1 else None
         if not isinstance(share, int | float) or not -_FARTHEST <= share <= 1 + _FARTHEST:
             raise WireError("metric", f"{self.accuracy_key} is no share, got {quoted(share)}")
-        return RecordDict({"metrics": MetricRecord({self.accuracy_key: float(share)})})
+        score = self.worst + float(share) * (self.best - self.worst)
+        return RecordDict({"metrics": MetricRecord({self.accuracy_key: score})})
 
 
 def _is_like(array: Array, sent: NDArray[Any]) -> bool:

@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import nn
 from torch.nn import functional
 
-from flower_ldp.clients.session import TrainingSession, current_session
+from flower_ldp.clients.session import CountSession, TrainingSession, current_session
 from flower_ldp.parameter_bounds import check_in
 from flower_ldp.training.losses import supervised
-from flower_ldp.training.private import private_training
+from flower_ldp.training.private import private_accuracy, private_training
 
 #: What is trained by another estimator than the one that was given.
 _INSTEAD = {
@@ -81,7 +81,7 @@ def private_fit(
     session = current_session(TrainingSession)
     kind = _kind_of(estimator, classes, scale)
     model = _Linear(session.sent, kind.outputs, fits_intercept=estimator.fit_intercept)
-    decay, dtype = kind.penalty / session.granted.examples, model.coefficients.dtype
+    decay = kind.penalty / session.granted.examples
 
     def optimizer(weights: list[nn.Parameter]) -> torch.optim.Optimizer:
         settings: list[dict[str, Any]] = [{"params": [one]} for one in weights]
@@ -94,7 +94,7 @@ def private_fit(
         _Rows(np.asarray(features), np.asarray(target), kind.encode),
         supervised(kind.loss),
         optimizer=optimizer,
-        like=(torch.zeros(model.inputs, dtype=dtype), torch.tensor(0, dtype=kind.dtype or dtype)),
+        like=_like(model, kind),
         groups=groups,
         max_rows=max_rows,
     )
@@ -150,6 +150,46 @@ class _Rows:
         return row, self.encode(self.target[index])
 
 
+def private_score(
+    context: Context,
+    estimator: Any,
+    features: ArrayLike,
+    target: ArrayLike,
+    *,
+    classes: Sequence[Any] | None = None,
+    worst: float = 1.0,
+    groups: Iterable[Hashable] | None = None,
+    max_rows: int = 1,
+) -> RecordDict:
+    """Score the coefficients that the server sent, and return the app's reply.
+
+    The score is the share of right classes, or for numbers that of the mean absolute error: 0 is an
+    error of ``worst`` or more, and 1 is none. Parameters and errors are those of
+    :func:`private_fit`, and of :func:`~flower_ldp.training.private_accuracy`.
+
+    Parameters
+    ----------
+    worst : float
+        **Public** bound that a row's absolute error is clipped to; positive.
+    """
+    check_in("(0, inf)", "worst", worst)
+    kind = _kind_of(estimator, classes, 1.0)
+    sent = current_session(CountSession).sent
+    model = _Linear(sent, kind.outputs, fits_intercept=estimator.fit_intercept)
+    is_error = classes is None
+    return private_accuracy(
+        context,
+        model,
+        _Rows(np.asarray(features), np.asarray(target), kind.encode),
+        like=_like(model, kind),
+        right=supervised(_error if is_error else _is_class),
+        worst=worst if is_error else 0.0,
+        best=0.0 if is_error else 1.0,
+        groups=groups,
+        max_rows=max_rows,
+    )
+
+
 @dataclass(frozen=True)
 class _Kind:
     """What an estimator minimizes: the mean of ``loss``, and half of ``penalty`` / n times w²."""
@@ -189,6 +229,20 @@ def _kind_of(estimator: Any, classes: Sequence[Any] | None, scale: float) -> _Ki
         return _Kind(0, estimator.alpha, None, float, lambda o, t: functional.mse_loss(o, t) / 2)
     huber = partial(functional.huber_loss, delta=estimator.epsilon * scale)
     return _Kind(0, estimator.alpha * scale, None, float, huber)
+
+
+def _like(model: _Linear, kind: _Kind) -> tuple[torch.Tensor, torch.Tensor]:
+    dtype = model.coefficients.dtype
+    return torch.zeros(model.inputs, dtype=dtype), torch.tensor(0, dtype=kind.dtype or dtype)
+
+
+def _error(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    return (output - target).abs()
+
+
+def _is_class(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    found = output[:, 0] > 0 if output.shape[-1] == 1 else output.argmax(dim=-1)
+    return (found == target).to(torch.float64)
 
 
 def _of_classes(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

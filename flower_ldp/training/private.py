@@ -24,7 +24,7 @@ from flower_ldp.clients.session import (
 )
 from flower_ldp.errors import ReleaseError, quoted
 from flower_ldp.isolation import Tensors
-from flower_ldp.mechanisms.example_sums import ExampleMean
+from flower_ldp.mechanisms.example_sums import ExampleMean, check_bounds
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.training.gradients import RowLoss, RowModel, StepSum, grid_unit, noised_whole
 from flower_ldp.training.losses import is_right
@@ -205,22 +205,29 @@ def private_accuracy(
     *,
     like: Any,
     right: RowLoss = is_right,
+    worst: float = 0.0,
+    best: float = 1.0,
     groups: Iterable[Hashable] | None = None,
     max_rows: int = 1,
     workers: int = 1,
 ) -> RecordDict:
     """Count right predictions of the model that the server sent, and return the app's reply.
 
+    With ``worst`` and ``best`` it is the mean of any bounded score, sent as a share: 0 is the worst
+    and 1 the best. :class:`~flower_ldp.strategies.DPSGDStrategy` gives it in the score's units.
+
     Parameters
     ----------
     context, rows, like, groups, max_rows, workers
         As for :func:`~flower_ldp.training.private_training`. A patient counts once, by the mean
-        over its drawn rows; a row that fails is wrong.
+        over its drawn rows; a row that fails is wrong, or has the worst score.
     model : torch.nn.Module
         With the arrays sent, in evaluation mode.
     right : callable
-        ``right(model, row)``, a number in [0, 1] of a batch of one row. By default the target's
-        class must have the largest output.
+        ``right(model, row)``, a number of a batch of one row. By default the target's class must
+        have the largest output.
+    worst, best : float
+        **Public** bounds that scores are clipped to, such as 300 and 0 of an absolute error.
 
     Returns
     -------
@@ -240,9 +247,10 @@ def private_accuracy(
     if session.total is not None:
         raise ReleaseError("this evaluation was counted: one message, one count")
     check_groups(session.example, groups)
+    check_bounds(min(worst, best), max(worst, best))
     read = Rows(rows, like, strict=session.rehearsal)
     state = sent_tensors(session.sent, model)
-    count = _Count(RowModel(model, right, read, {}), session.mechanism)
+    count = _Count(RowModel(model, right, read, {}), session.mechanism, worst, best)
     count.model.check(state)
     examples, rng = Examples(len(rows), groups, max_rows), RandomSource.from_os()
     with shared(count, workers) as compute:
@@ -256,15 +264,19 @@ def private_accuracy(
 class _Count:
     model: RowModel
     mechanism: ExampleMean
+    worst: float
+    best: float
 
     def __call__(self, state: Tensors, examples: Sequence[Sequence[int]]) -> torch.Tensor:
         total = 0
         with self.model.passes() as passes:
             for rows in examples:
                 found = [self.model.row(passes, state, index) for index in rows]
-                values = [0.0 if one is None else float(one) for one in found]
-                # What is not a number counts as 0.
-                share = sum(min(max(0.0, value), 1.0) for value in values) / max(1, len(rows))
-                total += self.mechanism.rounded(share)
+                shares = [0.0 if one is None else self._share(float(one)) for one in found]
+                total += self.mechanism.rounded(sum(shares) / max(1, len(rows)))
             self.model.check_nothing_kept(passes)
         return torch.tensor([total])
+
+    def _share(self, score: float) -> float:
+        # What is not a number counts as 0.
+        return min(max(0.0, (score - self.worst) / (self.best - self.worst)), 1.0)

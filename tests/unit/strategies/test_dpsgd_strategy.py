@@ -113,8 +113,13 @@ def test_nobody_answers_twice_or_unasked() -> None:
     assert (metrics["accepted"], metrics["rejected-sender"]) == (1, 2)
 
 
-def test_a_share_that_noise_could_not_make_is_left_out() -> None:
-    strategy = DPSGDStrategy(FedAvg())
+@pytest.mark.parametrize(
+    ("units", "score"), [({}, 0.5), ({"worst": 321.0, "best": 0.0}, 160.5)], ids=["share", "error"]
+)
+def test_a_share_that_noise_could_not_make_is_left_out(
+    units: dict[str, float], score: float
+) -> None:
+    strategy = DPSGDStrategy(FedAvg(), **units)
     ask_evaluation(strategy, MODEL)
     shares: list[Any] = [0.5, 1e300, float("nan"), [0.5]]
     replies = []
@@ -123,7 +128,7 @@ def test_a_share_that_noise_could_not_make_is_left_out() -> None:
         replies.append(message(RecordDict({"m": metric}), node=node, reply=True))
     metrics = strategy.aggregate_evaluate(1, replies)
     assert metrics is not None
-    assert dict(metrics) == {"accuracy": 0.5, "accepted": 1, "rejected": 3, "rejected-metric": 3}
+    assert dict(metrics) == {"accuracy": score, "accepted": 1, "rejected": 3, "rejected-metric": 3}
 
 
 def test_a_run_that_all_clients_refuse_stops_with_the_sentence() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 pytest.importorskip("torch")
@@ -18,7 +19,11 @@ pytest.importorskip("scipy")
 from scipy.optimize import minimize
 from sklearn import linear_model as linear
 
-from flower_ldp.training import private_fit
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.clients import AccuracyRelease, LdpMod
+from flower_ldp.mechanisms import ExampleMean
+from flower_ldp.training import private_fit, private_score
+from tests.fixtures import context, message, record
 from tests.unit.training.gated import Site, arrays_of, without_noise
 
 RNG = np.random.default_rng(3)
@@ -28,6 +33,20 @@ TWO = np.where(NUMBERS + RNG.normal(0, 0.4, 40) > 0.3, "well", "ill")
 THREE = np.digitize(NUMBERS + RNG.normal(0, 0.3, 40), [0.0, 0.6])
 #: As long as no gradient is clipped, this is gradient descent.
 PLAN = "{rounds: 1, steps: 4, rate: 1.0, noise: 10.0, clip: 1000.0}"
+
+
+COUNTED = """
+data_id: ward
+ledger: ledger.sqlite
+mode: deployment
+examples: 40
+messages:
+  evaluate:
+    example_mean: {epsilon: 2.0, unit: example}
+budgets:
+  example:
+    life: {epsilon: 5.0}
+"""
 
 
 @dataclass
@@ -196,3 +215,40 @@ def test_arrays_of_other_shapes_are_refused(tmp_path: Path) -> None:
     fitted = Fitted(tmp_path, linear.Ridge(), FEATURES, NUMBERS, {}, mode="simulation")
     fitted.sent = lambda: {"0": np.zeros((1, 3)), "1": np.zeros(1)}  # type: ignore[method-assign]
     assert fitted.site().ask(arrays=fitted.sent()).error.reason == "ldp:failed"
+
+
+@pytest.mark.parametrize(
+    ("estimator", "target", "classes"),
+    [
+        (linear.LogisticRegression(), TWO, ["ill", "well"]),
+        (linear.LogisticRegression(), THREE, [0, 1, 2]),
+        (linear.Ridge(), NUMBERS, None),
+    ],
+)
+def test_the_score_of_what_was_sent_is_scikit_learns(
+    estimator: Any, target: Any, classes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ExampleMean, "noised", lambda self, total, rng: total)
+    (tmp_path / "policy.yaml").write_text(COUNTED)
+    Ledger.open(tmp_path / "ledger.sqlite", create=True).close()
+    estimator.fit(FEATURES, target)
+    more: dict[str, Any] = {"worst": 0.5} if classes is None else {"classes": classes}
+    app = ClientApp(mods=[LdpMod(evaluate=AccuracyRelease(2.0))])
+
+    @app.evaluate()
+    def evaluate(sent: Message, given: Context) -> Message:
+        fresh = type(estimator)()
+        return Message(private_score(given, fresh, FEATURES, target, **more), reply_to=sent)
+
+    sent = {"coef": estimator.coef_, "intercept": np.asarray(estimator.intercept_)}
+    asked = message(RecordDict({"arrays": record(sent)}), kind="evaluate")
+    own = context()
+    own.node_config["ldp-policy"] = str(tmp_path / "policy.yaml")
+    reply = app(asked, own)
+    assert not reply.has_error(), reply.error
+    share = float(reply.content.metric_records["metrics"]["accuracy"])  # type: ignore[arg-type]
+    if classes is None:
+        errors = np.minimum(np.abs(estimator.predict(FEATURES) - target), 0.5)
+        assert 0.5 * (1 - share) == pytest.approx(errors.mean(), abs=1e-3)
+    else:
+        assert share == pytest.approx(estimator.score(FEATURES, target))

@@ -31,6 +31,7 @@ from flower_ldp.clients import AccuracyRelease, LdpMod, private_means
 from flower_ldp.errors import LedgerError, RefusalError
 from flower_ldp.mechanisms import ExampleMean
 from flower_ldp.simulation import run_in_process
+from flower_ldp.strategies import DPSGDStrategy
 from flower_ldp.training import private_accuracy
 from tests.fixtures import message, record, wait_for_counts
 
@@ -173,6 +174,31 @@ def test_rows_of_another_form_are_counted_by_a_function_of_model_and_row(tmp_pat
 
     settings = {"like": {"x": LIKE[0], "y": 0.0}, "right": near}
     assert Ward(tmp_path, [*data[:4], {"x": LIKE[0]}], settings).share() == pytest.approx(0.2)
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize(("worst", "best"), [(4.0, 0.0), (0.0, 4.0), (-1.0, 3.0)])
+def test_a_bounded_score_is_clipped_and_a_row_that_fails_has_the_worst(
+    tmp_path: Path, worst: float, best: float
+) -> None:
+    def away(model: Any, row: Any) -> Any:
+        return (model(row[0])[:, 1] - 1.5).abs()  # .5, .5, 2.5, 1.5, and one that fails
+
+    data = [*ROWS[:4], (None, 0)]
+    arguments = {"right": away, "worst": worst, "best": best}
+    low, high = sorted((worst, best))
+    mean = np.mean([*np.clip([0.5, 0.5, 2.5, 1.5], low, high), worst])
+    share = Ward(tmp_path, data, arguments).share()
+    assert worst + share * (best - worst) == pytest.approx(mean, abs=1e-3 * (high - low))
+
+
+@pytest.mark.parametrize(("worst", "best"), [(1.0, 1.0), (float("nan"), 1.0), (0.0, float("inf"))])
+def test_bounds_of_a_score_are_finite_and_differ(tmp_path: Path, worst: float, best: float) -> None:
+    arguments = {"worst": worst, "best": best}
+    ward = Ward(tmp_path, arguments=arguments, mode="simulation")
+    assert ward.ask().error.reason == "ldp:failed"
+    with pytest.raises(ValueError, match="must be finite and differ"):
+        DPSGDStrategy(FedAvg(), worst=worst, best=best)
 
 
 @pytest.mark.parametrize("like", [(LIKE[0], 0.0), {"x": LIKE[0], "y": 0}, LIKE[0]])
