@@ -151,7 +151,8 @@ def _messages(policy: Policy, report: Report) -> None:
             allowed.append({**about, **allowance.model_dump(include=_COST)})
             total[allowance.unit] += allowance.epsilon
             if allowance.plan is not None:
-                plans.append({**about, **allowance.plan.model_dump()})
+                plan = allowance.plan.model_dump()
+                plans.append({**about, **plan, "clip": plan["clip"] or "automatic"})
                 _plan(policy, message, report)
             if allowance.examples is not None:
                 counts.append({**about, "examples": allowance.examples})

@@ -203,7 +203,7 @@ def test_a_planned_line_is_one_of_a_policy(policy: Path) -> None:
     start, end = POLICY.partition("{rounds")[0], POLICY.partition("budgets:")[2]
     policy.write_text(f"{start}{planned}}}\nbudgets:{end}")
     found = facts("policy", "check", policy)
-    assert found["plans"][0]["rate"] == 1e-3
+    assert (found["plans"][0]["rate"], found["plans"][0]["clip"]) == (1e-3, "automatic")
     assert (found["example"], found["examples"]) == ("patient", 3)
 
 

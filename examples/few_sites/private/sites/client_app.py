@@ -19,6 +19,6 @@ def train(message: Message, context: Context) -> Message:
     rows = task.share(int(node["partition-id"]), int(node["num-partitions"]))
     loss = supervised(torch.nn.functional.cross_entropy)
     reply = private_training(
-        context, model, rows, loss, optimizer=lambda w: torch.optim.SGD(w, 0.5), like=PUBLIC_ROW
+        context, model, rows, loss, optimizer=lambda w: torch.optim.SGD(w, 1.0), like=PUBLIC_ROW
     )
     return Message(reply, reply_to=message)
