@@ -105,6 +105,7 @@ APPS = (
         "MNIST, 27 low frequencies",
         nodes=400,
         config={"num-server-rounds": 5},
+        route=Route("codewords, asked once", "client", config={"num-server-rounds": 8}),
     ),
     App("quickstart-pytorch-lightning", "pytorchlightning_example", "MNIST", "squared error"),
     App("quickstart-fastai", "fastai_example", "MNIST, 32 x 32", config={"fraction-train": 1.0}),
@@ -114,7 +115,13 @@ APPS = (
         "WikiText-2: is the hidden word an article or a preposition?",
         config={"fraction-train": 1.0, "fraction-evaluate": 0.0},
     ),
-    App("fl-tabular", "fltabular", "breast cancer", config={"num-server-rounds": 10}),
+    App(
+        "fl-tabular",
+        "fltabular",
+        "breast cancer",
+        config={"num-server-rounds": 10},
+        route=dpsgd(10, 4, 0.25, 72),
+    ),
     App(
         "federated-vae",
         "fedvaeexample",

@@ -99,7 +99,7 @@ def _row(app: App, runs: list[dict[str, Any]]) -> dict[str, Any]:
         "minutes": round(mean(one["seconds"] for one in hidden) / 60, 1) if hidden else None,
         "reason": app.reason or ("" if hidden else "not run"),
     }
-    if hidden:
+    if hidden and plain:
         found["near"] = app.near(found["private"][0], found["fedavg"][0], found["constant"])
     return found
 
