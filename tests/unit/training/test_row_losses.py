@@ -301,6 +301,13 @@ def _called(loss: Any, model: Any, row: Any) -> Any:
     return loss(model(row[0]), row[1])
 
 
+class Criterion(Remembering):
+    """A loss whose method is of the model and a row."""
+
+    def of_row(self, model: Any, row: Any) -> Any:
+        return _called(self, model, row)
+
+
 def own(loss: Any) -> Any:
     return lambda model, row: loss(model(row[0]), row[1])
 
@@ -312,6 +319,7 @@ def own(loss: Any) -> Any:
         own(Remembering()),
         own(partial(Remembering())),
         partial(_called, Remembering()),
+        Criterion().of_row,
         of_the_file,
         supervised(lambda output, target: REMEMBERED(output, target)),
     ],
