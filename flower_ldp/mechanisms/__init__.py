@@ -35,6 +35,7 @@ from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryRespon
 from flower_ldp.mechanisms.regression_labels import RROnBins
 from flower_ldp.mechanisms.signds import Selection, SelectionPlan, SignDS, SmallTopSetWarning
 from flower_ldp.mechanisms.signds_round import SignDSRound
+from flower_ldp.mechanisms.training_outlook import TrainingOutlook
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 
 __all__ = [
@@ -67,6 +68,7 @@ __all__ = [
     "StepEstimate",
     "SubsetSelection",
     "Subspace",
+    "TrainingOutlook",
     "TrainingPlan",
     "UnaryEncoding",
     "UpdateMechanism",

@@ -235,6 +235,7 @@ class Verdict(Enum):
 
     GOOD = "good"
     POOR = "poor"
+    UNCERTAIN = "uncertain"
     HOPELESS = "hopeless"
 
     @classmethod

@@ -3,6 +3,7 @@
 from flower_ldp.training.estimators import private_fit, private_score
 from flower_ldp.training.losses import Collated, fastai, hugging_face, lightning, supervised
 from flower_ldp.training.private import private_accuracy, private_training
+from flower_ldp.training.public_rows import public_agreement
 
 __all__ = [
     "Collated",
@@ -13,5 +14,6 @@ __all__ = [
     "private_fit",
     "private_score",
     "private_training",
+    "public_agreement",
     "supervised",
 ]
