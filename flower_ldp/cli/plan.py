@@ -5,6 +5,7 @@ is ``plan advice`` if a total is given with clients and weights, and neither rou
 else ``plan signds``.
 """
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
@@ -19,11 +20,11 @@ from flower_ldp.accounting.dpsgd import (
 )
 from flower_ldp.advice import advise
 from flower_ldp.cli.output import Report, command, group
-from flower_ldp.cli.plan_costs import price
+from flower_ldp.cli.plan_costs import PerhapsCount, price
 from flower_ldp.cli.plan_noise import GaussianRun, LaplaceNoise, RandomizedLabels
 from flower_ldp.cli.plan_updates import CodewordRun, SignDSRun
 from flower_ldp.facts import Fact
-from flower_ldp.mechanisms import Codeword, SignDS, TrainingPlan
+from flower_ldp.mechanisms import Codeword, SignDS, TrainingOutlook, TrainingPlan
 from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS
 from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.privacy import PrivacySpent, Unit, meaning, rounded_up
@@ -76,7 +77,7 @@ class AdviceAsked:
 
 @dataclass(frozen=True)
 class PrivateTraining:
-    """Plan rounds of private training: the noise, and the policy's line for it.
+    """Plan rounds of private training: the noise, the policy's line, and what can be learned.
 
     One example is replaced by any other; all models of all rounds are covered together.
 
@@ -100,6 +101,14 @@ class PrivateTraining:
         Evaluations that the plan pays for, on the examples that it trains on.
     evaluation_epsilon
         Of each evaluation, per example.
+    params
+        Weights that learn; for the outlook.
+    sites
+        Sites whose models are averaged.
+    classes
+        Of the model's output; 2 for a number.
+    agreement
+        Of public rows' gradients, as public_agreement in flower_ldp.training measures it.
     """
 
     epsilon: float
@@ -111,6 +120,10 @@ class PrivateTraining:
     clip: float | None = None
     evaluations: Annotated[int, Bounded(f"[0, {MOST_ROUNDS}]")] = 0
     evaluation_epsilon: Annotated[float, Bounded("[1e-4, 30]")] = 0.05
+    params: PerhapsCount = None
+    sites: Annotated[int, Bounded("[1, 1000000]")] = 1
+    classes: Annotated[int, Bounded("[2, 4294967295]")] = 2
+    agreement: Annotated[float | None, Bounded("[-1, 1]")] = None
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
@@ -138,8 +151,20 @@ class PrivateTraining:
             Fact("step.deviation", deviation, "deviation of the noise", ", of a step's gradient"),
             *price(spent, "plan", "epsilon of the plan", f"{together} together"),
             *self._sum(plan),
+            *self._outlook(plan),
             Fact("policy", section, "in the policy", text=f"plan: {section}"),
         )
+
+    def _outlook(self, plan: TrainingPlan) -> list[Fact]:
+        if self.params is None:
+            return []
+        known = (self.examples, self.sites, self.classes, self.agreement)
+        relative = plan.deviation(self.examples) / plan.length * math.sqrt(self.params)
+        over = " times the longest that a mean gradient can have, at one site"
+        return [
+            Fact("step.noise_length", relative, "length of a step's noise", over),
+            *TrainingOutlook(plan, *known).facts(),
+        ]
 
     def _sum(self, plan: TrainingPlan) -> list[Fact]:
         if not plan.evaluations:

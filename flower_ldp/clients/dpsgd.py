@@ -38,6 +38,7 @@ from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted, say
 from flower_ldp.mechanisms.example_sums import ExampleMean
 from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, normal
 from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.training_outlook import outputs
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.parameter_bounds import check_in
 from flower_ldp.privacy import PrivacyEvent
@@ -171,7 +172,8 @@ class OpenDPSGD(OpenCharged[TrainingSession]):
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
         """Return the request for a round."""
-        return replace(super().request(metadata), is_round=True, proposed=self.proposed)
+        asked = replace(super().request(metadata), is_round=True, proposed=self.proposed)
+        return replace(asked, classes=outputs(self.sent))
 
     def with_permit(self, permit: Permit) -> OpenDPSGD:
         """Take the charged round, or refuse."""

@@ -40,6 +40,8 @@ from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.keys import own_key
 from flower_ldp.clients.permit import GrantedRound, Permit, ReleaseRequest, canonical
 from flower_ldp.errors import LedgerError, RefusalError, say
+from flower_ldp.mechanisms.base import Verdict
+from flower_ldp.mechanisms.training_outlook import TrainingOutlook
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.policy import Policy
 from flower_ldp.policy.policy import PLANNED
@@ -236,6 +238,14 @@ def plan_of(
     return GrantedRound(plan, examples, example), whole, digest
 
 
+def log_outlook(granted: GrantedRound, classes: int) -> None:
+    """Log the outlook of a plan that is about to be charged, for this site alone."""
+    outlook = TrainingOutlook(granted.plan, granted.examples, classes=classes)
+    level = logging.INFO if outlook.verdict is Verdict.GOOD else logging.WARNING
+    text = "outlook of the plan, by this site alone and %d outputs: %s"
+    say(_log, level, text, classes, outlook.judgement())
+
+
 def round_of(policy: Policy, request: ReleaseRequest, context: Context) -> AskedRound:
     """Return the round, judged before charge and noise check."""
     granted, whole, digest = plan_of(policy, request, context, request.message_type)
@@ -298,6 +308,7 @@ def charge_round(policy: Policy, request: ReleaseRequest, context: Context) -> P
         # One that is in the ledger was enough, and it takes seconds to say so.
         if ledger.is_new_basis(charge, plan, policy.limits(), policy.numbers()):
             PROPOSED_PLANS.check((policy.ledger, context.run_id), asked.granted.plan)
+            log_outlook(asked.granted, request.classes)
 
     with charging.ledger_refuses():
         asked.write_owed_end()

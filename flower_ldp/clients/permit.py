@@ -56,6 +56,8 @@ class ReleaseRequest:
         Whether this is a round of private training, for which a plan is charged and no events.
     proposed : TrainingPlan, optional
         The server's plan.
+    classes : int
+        Outputs of the model to train, at least 2; for the outlook.
     extension, entries
         The extension to load, and the entries of its report.
     per_example : bool
@@ -72,6 +74,7 @@ class ReleaseRequest:
     basis: PriorCharge | None = None
     is_round: bool = False
     proposed: TrainingPlan | None = None
+    classes: int = 2
     extension: ExtensionReport | None = None
     entries: int = 0
     per_example: bool = False

@@ -16,8 +16,11 @@ ten points above a coin, for z = 1/4. Whether a model without noise learns is no
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Annotated
+from typing import Annotated, Any
+
+from numpy.typing import NDArray
 
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms.base import Verdict
@@ -33,8 +36,10 @@ GOOD_RATIO, HOPELESS_RATIO = 1.0, 0.25
 TYPICAL_AGREEMENT = (0.06, 0.4)
 #: More sites are no advice.
 _MOST_SITES = 1_000
-#: A share of the signal below which a larger rate is advised.
-_EFFICIENT = 0.8
+#: Less noise is no advice: it has an epsilon that means nothing.
+_LEAST_NOISE = 0.3
+#: With less noise, a larger rate at the same epsilon has a ratio that is larger by a tenth or more.
+_SPARSE = 1.0
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class TrainingRemedies:
     sites : int or None
         At least so many sites like this one, at most 1,000.
     noise : float or None
-        At most this noise, at least the least of a plan. It has a larger epsilon.
+        At most this noise, at least 0.3. It has a larger epsilon.
     """
 
     examples: int | None
@@ -92,8 +97,8 @@ class TrainingOutlook:
     --------
     >>> plan = TrainingPlan(rounds=4, steps=5, rate=0.2, noise=5.81, epsilon=1.0, delta=1e-5)
     >>> outlook = TrainingOutlook(plan, examples=1300, classes=10)
-    >>> outlook.verdict.value, outlook.ratios
-    ('good', (1.3342..., 8.8952...))
+    >>> outlook.verdict.value, round(outlook.ratios[0], 2)
+    ('good', 1.33)
     """
 
     plan: TrainingPlan
@@ -135,17 +140,8 @@ class TrainingOutlook:
         return TrainingRemedies(
             examples=_two_digits(self.examples / short),
             sites=_two_digits(sites) if sites <= _MOST_SITES else None,
-            noise=float(f"{noise:.2g}") if noise >= 0.05 else None,
+            noise=float(f"{noise:.2g}") if noise >= _LEAST_NOISE else None,
         )
-
-    @property
-    def rate_efficiency(self) -> float:
-        """Share of the signal that this rate leaves of a rate of 1 at the same epsilon.
-
-        By the central limit of the accounting (Bu, Dong, Long and Su 2020).
-        """
-        inverse = self.plan.noise**-2
-        return math.sqrt(inverse / math.expm1(inverse))
 
     def facts(self) -> list[Fact]:
         """Return the ratios and the verdict."""
@@ -159,7 +155,7 @@ class TrainingOutlook:
 
     def judgement(self) -> str:
         """Return the verdict in words, with what would make it good."""
-        low, high = (f"{one:.2g}" for one in self.ratios)
+        low, high = (f"{one:.2g}" if one < 10 else f"{one:,.0f}" for one in self.ratios)
         times = low if low == high else f"{low} to {high}"
         told = (
             f"{self.verdict.value}: along a row's gradient the run's signal is {times} times its "
@@ -175,20 +171,23 @@ class TrainingOutlook:
             ways.append(
                 "Gradients of public rows narrow this (public_agreement in flower_ldp.training)."
             )
-        if (share := self.rate_efficiency) < _EFFICIENT:
-            ways.append(
-                f"More rows a step, by a larger rate, gain up to {1 / share:.2g} times at the same "
-                "epsilon."
-            )
+        if self.plan.noise < _SPARSE:
+            ways.append("More rows a step, by a larger rate, gain at the same epsilon.")
         if self.plan.clip is not None:
-            ways.append("Without a clip, or with a smaller one, short gradients count as much.")
+            ways.append("A smaller clip, or none, lets short gradients count as much as long ones.")
         ways.append(
             "Or train the last layer alone, over features from public data: its gradients agree "
-            "more. Fewer steps at the same epsilon change nothing."
+            "more. Fewer steps at the same epsilon gain nothing."
         )
         return ways
 
 
+def outputs(arrays: Mapping[str, NDArray[Any]]) -> int:
+    """Return the outputs of a model's last layer by its array's first axis, at least 2."""
+    sizes = [int(one.shape[0]) for one in arrays.values() if one.dtype.kind == "f" and one.ndim]
+    return max([2, *sizes[-1:]])
+
+
 def _two_digits(value: float) -> int:
     step = 10 ** max(math.floor(math.log10(value)) - 1, 0)
-    return math.ceil(value / step) * step
+    return int(math.ceil(value / step) * step)

@@ -12,9 +12,13 @@ from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, QFedAvg, Strate
 from numpy.typing import NDArray
 
 from flower_ldp.errors import WireError, quoted
+from flower_ldp.mechanisms.base import Verdict
+from flower_ldp.mechanisms.training_outlook import TrainingOutlook, outputs
 from flower_ldp.parameter_bounds import check_in, must_be
+from flower_ldp.privacy import PrivacySpent, Unit, meaning
 from flower_ldp.strategies.deadlines import StrategyWithDeadlines
 from flower_ldp.strategies.replies import Metrics, OnceLogger, ReplyValidator, raise_if_unproductive
+from flower_ldp.wire.training_plan import read_plan
 
 _log = logging.getLogger("flwr")
 #: Bytes that an array's form takes beside its entries.
@@ -37,10 +41,14 @@ class DPSGDStrategy(StrategyWithDeadlines):
     weights : mapping of int to float, optional
         Of clients by node id, positive; others are not asked. By default all are equal.
     accuracy_key : str
-        The only metric that is read: a share from 0 to 1, with noise.
+        The only metric that is read: a share from 0 to 1, with noise. Its mean is named ``noised-``
+        and this.
     worst, best : float
         What the shares 0 and 1 stand for, if clients evaluate another score
         (:func:`~flower_ldp.training.private_accuracy`).
+    examples : int, optional
+        Rows or patients of a site, public; in [1, 10^12]. With it, and a plan in ``train_config``,
+        the outlook is logged before the first round.
 
     Raises
     ------
@@ -63,6 +71,7 @@ class DPSGDStrategy(StrategyWithDeadlines):
         accuracy_key: str = "accuracy",
         worst: float = 0.0,
         best: float = 1.0,
+        examples: int | None = None,
     ) -> None:
         must_be("strategy", strategy, Strategy, "a strategy of Flower's, as FedAvg()")
         if isinstance(strategy, (QFedAvg, FedXgbBagging, FedXgbCyclic)):
@@ -74,7 +83,9 @@ class DPSGDStrategy(StrategyWithDeadlines):
             check_in("(0, inf)", f"the weight of node {node}", weight)
         if not math.isfinite(sum((weights or {}).values())):
             raise ValueError("the sum of weights is infinite: divide them all by the largest")
-        self.strategy = strategy
+        if examples is not None:
+            check_in("[1, 10^12]", "examples", examples, int)
+        self.strategy, self.examples = strategy, examples
         self.weights = None if weights is None else dict(weights)
         if not 0 < abs(best - worst) < math.inf:
             raise ValueError(f"worst and best must be finite and differ, got {worst} and {best}")
@@ -83,10 +94,12 @@ class DPSGDStrategy(StrategyWithDeadlines):
         self._complaints = OnceLogger()
         self._sent: Mapping[str, NDArray[Any]] = {}
         self._asked: list[int] = []
+        self._is_told = False
 
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Begin a run."""
         self._complaints = OnceLogger()
+        self._is_told = False
 
     def summary(self) -> None:
         """Log weights and the wrapped strategy's summary."""
@@ -98,7 +111,24 @@ class DPSGDStrategy(StrategyWithDeadlines):
     ) -> Iterable[Message]:
         """Return the wrapped strategy's messages."""
         self._sent = {name: array.numpy() for name, array in arrays.items()}
-        return self._weighed(self.strategy.configure_train(server_round, arrays, config, grid))
+        messages = self._weighed(self.strategy.configure_train(server_round, arrays, config, grid))
+        if not self._is_told:
+            self._is_told = True
+            self._log_forecast(config, len(messages))
+        return messages
+
+    def _log_forecast(self, config: ConfigRecord, sites: int) -> None:
+        plan = read_plan(config)
+        if plan is None:
+            _log.info("epsilon of the run: by the plan in each site's policy")
+            return
+        spent = PrivacySpent(Unit.EXAMPLE, plan.epsilon, plan.delta)
+        _log.info("epsilon of the run: %s, for all rounds. %s", spent, meaning(spent))
+        if self.examples is None or not sites:
+            return
+        outlook = TrainingOutlook(plan, self.examples, sites, outputs(self._sent))
+        level = logging.INFO if outlook.verdict is Verdict.GOOD else logging.WARNING
+        _log.log(level, "outlook: %s", outlook.judgement())
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -121,12 +151,13 @@ class DPSGDStrategy(StrategyWithDeadlines):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Aggregate the shares of right predictions."""
+        """Aggregate the shares of right predictions, as the metric ``noised-accuracy``."""
         if not self._asked:
             return None
         good, counts = self._good(server_round, replies, self._counted)
         found = self.strategy.aggregate_evaluate(server_round, good) if good else None
-        return MetricRecord({**(found or {}), **counts})
+        noised = {f"noised-{name}": value for name, value in (found or {}).items()}
+        return MetricRecord({**noised, **counts})
 
     def _weighed(self, messages: Iterable[Message]) -> list[Message]:
         known = self.weights

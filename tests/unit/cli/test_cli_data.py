@@ -156,6 +156,23 @@ def test_the_planned_noise_is_enough_and_hardly_more() -> None:
     assert clipped["step"]["deviation"] == pytest.approx(3 * noise / 9)
 
 
+def test_the_outlook_of_a_plan_is_told_with_what_would_help() -> None:
+    pytest.importorskip("scipy")
+    sizes = ("--rounds", 4, "--steps", 5, "--rate", 0.2, "--examples", 300, "--params", 650)
+    ask = ("--epsilon", 1, "--delta", 1e-5, *sizes, "--classes", 10)
+    found = facts("plan", "dpsgd", *ask)
+    assert found["outlook"]["verdict"] == "uncertain"
+    assert found["step"]["noise_length"] == pytest.approx(
+        found["noise_multiplier"] * math.sqrt(650) / 60
+    )
+    measured = facts("plan", "dpsgd", *ask, "--agreement", 0.001)["outlook"]
+    assert measured["verdict"] == "hopeless"
+    enough = measured["remedies"]["sites"]
+    good = facts("plan", "dpsgd", *ask, "--agreement", 0.001, "--sites", enough)["outlook"]
+    assert (good["verdict"], good["remedies"]) == ("good", None)
+    assert "outlook" not in facts("plan", "dpsgd", *PLAN, "--rate", 1)
+
+
 def test_a_plan_with_evaluations_is_told_beside_the_sum() -> None:
     pytest.importorskip("scipy")
     sizes = ("--rounds", 20, "--steps", 5, "--rate", 0.05, "--examples", 1200)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import (
     FedAdam,
     FedAvg,
@@ -16,9 +16,11 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
+from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.strategies import DPSGDStrategy, RunStopped
+from flower_ldp.wire.training_plan import plan_fields
 from tests.fixtures import error_reply, message, record
-from tests.unit.strategies.rounds import aggregated, ask, ask_evaluation
+from tests.unit.strategies.rounds import FakeGrid, aggregated, ask, ask_evaluation
 
 pytestmark = pytest.mark.usefixtures("outside_a_run")
 
@@ -128,7 +130,8 @@ def test_a_share_that_noise_could_not_make_is_left_out(
         replies.append(message(RecordDict({"m": metric}), node=node, reply=True))
     metrics = strategy.aggregate_evaluate(1, replies)
     assert metrics is not None
-    assert dict(metrics) == {"accuracy": score, "accepted": 1, "rejected": 3, "rejected-metric": 3}
+    counts = {"accepted": 1, "rejected": 3, "rejected-metric": 3}
+    assert dict(metrics) == {"noised-accuracy": score, **counts}
 
 
 def test_a_run_that_all_clients_refuse_stops_with_the_sentence() -> None:
@@ -136,3 +139,31 @@ def test_a_run_that_all_clients_refuse_stops_with_the_sentence() -> None:
     nodes = asked(strategy, 3)
     with pytest.raises(RunStopped, match=r"ldp:refused:proposal 3 times: .*of one name"):
         strategy.aggregate_train(1, [error_reply("ldp:refused:proposal", node) for node in nodes])
+
+
+def said(strategy: DPSGDStrategy, plan: TrainingPlan | None, nodes: int, caplog: Any) -> str:
+    model: Any = MODEL
+    fields: Any = {} if plan is None else plan_fields(plan)
+    strategy.expect(1, record(model))
+    caplog.clear()
+    for server_round in (1, 2):
+        grid: Any = FakeGrid(nodes)
+        strategy.configure_train(server_round, record(model), ConfigRecord(fields), grid)
+    told: str = caplog.text
+    assert told.count("epsilon of the run") == 1
+    return told
+
+
+def test_epsilon_and_outlook_are_logged_once_before_the_first_round(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "flwr")
+    plan = TrainingPlan(rounds=4, steps=5, rate=0.2, noise=40.0, epsilon=0.5, delta=1e-6)
+    told = said(DPSGDStrategy(FedAvg(), examples=300), plan, 2, caplog)
+    assert "epsilon of the run: epsilon 0.5, delta 1e-06 per example, for all rounds." in told
+    assert told.count("outlook: uncertain: ") == 1
+    assert "outlook: good: " in said(DPSGDStrategy(FedAvg(), examples=300), plan, 100, caplog)
+    assert "outlook" not in said(DPSGDStrategy(FedAvg()), plan, 2, caplog)
+    assert "by the plan in each site's policy" in said(DPSGDStrategy(FedAvg()), None, 2, caplog)
+    with pytest.raises(ValueError, match="examples must be an integer"):
+        DPSGDStrategy(FedAvg(), examples=0)

@@ -313,3 +313,21 @@ def test_a_killed_process_is_a_gap_and_the_next_round_goes_on(tmp_path: Path) ->
     assert site.ask("m-1").error.reason == "ldp:refused:repeat"
     assert not site.ask("m-2").has_error()
     assert site.ask("m-3").error.reason == "ldp:refused:budget"
+
+
+def test_the_outlook_is_logged_once_before_the_charge(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO", "flower_ldp")
+    site, when = Site(tmp_path), []
+    log = dpsgd_charging.log_outlook
+
+    def seen(*what: Any) -> None:
+        when.append(len(site.entries()))
+        log(*what)
+
+    monkeypatch.setattr(dpsgd_charging, "log_outlook", seen)
+    site.ask()
+    site.ask("m-2")
+    assert when == [0]  # nothing was charged yet
+    assert caplog.text.count("outlook of the plan, by this site alone and 2 outputs: ") == 1
