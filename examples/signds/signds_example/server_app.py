@@ -9,6 +9,7 @@ from flwr.serverapp.strategy import Strategy
 
 from flower_ldp.config import ConfiguredRun, from_config
 from flower_ldp.strategies import BestModel, grid_with_deadlines
+from flower_ldp.strategies.training import TrainingOptions
 from signds_example import data, model, report
 
 app = ServerApp()
@@ -28,7 +29,12 @@ def configured(context: Context) -> ConfiguredRun:
 
 def make_strategy(context: Context) -> Strategy:
     """Return the strategy that the YAML file names."""
-    return configured(context).strategy(fraction_train=float(context.run_config["fraction-train"]))
+    run = configured(context)
+    options: TrainingOptions = {"fraction_train": float(context.run_config["fraction-train"])}
+    if run.config.encrypt.encrypt_train_type == "CODEWORD":
+        # Codewords ask each client once by default. Here they are asked as often as the others.
+        options["answers_per_client"] = None
+    return run.strategy(**options)
 
 
 @app.main()

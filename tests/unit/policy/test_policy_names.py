@@ -67,7 +67,7 @@ def test_no_event_of_the_package_has_a_name_that_is_not_known() -> None:
     for path in [path for folder in folders for path in (PACKAGE / folder).rglob("*.py")]:
         text = path.read_text(encoding="utf-8")
         named |= set(re.findall(r'PrivacyEvent\(\s*"(\w+)"', text))
-        named |= set(re.findall(r'\bname(?:: [\w\[\]]+)? = "(\w+)"', text))
+        named |= set(re.findall(r'(?m)^ {4}name(?:: [\w\[\]]+)? = "(\w+)"', text))
         named |= set(re.findall(r'BinaryResponse\([^)]*name="(\w+)"', text))
     assert {"signds", "magrr", "laplace", "dpsgd"} <= named
     assert named <= set(MECHANISMS)
