@@ -1,7 +1,7 @@
 """Make the files of a federation: certificates for the SuperLink, and a folder for each site.
 
     python prepare.py certificates superlink superlink.example.org 192.0.2.10
-    python prepare.py site /var/lib/flower-ldp/ward-7 --data-id ward-7-images
+    python prepare.py site /var/lib/flower-ldp/ward-7 --data-id ward-7 --epsilon 5 --examples 1200
 
 Nothing that exists is overwritten: a site's ledger remembers what was spent.
 """
@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +31,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.policy import load_policy
 
-POLICY = Path(__file__).resolve().parent / "policy.yaml"
 _AUTHORITY_DAYS, _SERVER_DAYS = 3_650, 397
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -66,23 +67,47 @@ def certificates(
     typer.echo(f"wrote certificates for {', '.join(names)} to {folder}")
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def site(
+    context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="The site's folder; it must not exist.")],
     data_id: Annotated[str, typer.Option(help="The site's name for its data, for ever.")],
-    policy: Annotated[Path, typer.Option(help="Policy to start from.")] = POLICY,
+    policy: Annotated[Path | None, typer.Option(help="A policy to start from instead.")] = None,
+    with_key: Annotated[
+        bool, typer.Option("--node-key/--no-node-key", help="Whether a SuperNode runs here.")
+    ] = True,
 ) -> None:
-    """Make a site's folder: a node key, a policy and an empty ledger."""
+    """Make a site's folder: a node key, a policy and an empty ledger.
+
+    All other options are those of "flower-ldp policy sample", by default --for dpsgd: few sites,
+    each with many people's rows.
+    """
+    if policy is None:
+        command = (sys.executable, "-m", "flower_ldp", "policy", "sample", "--for", "dpsgd")
+        done = subprocess.run([*command, *context.args], stdout=subprocess.PIPE, check=False)
+        if done.returncode:
+            raise typer.Exit(done.returncode)
+        text = done.stdout.decode()
+    elif context.args:
+        raise typer.BadParameter(f"--policy has its own lines, so {context.args[0]} has no place")
+    else:
+        text = policy.read_text(encoding="utf-8")
+    made = make_site(folder, data_id, text, with_key=with_key)
+    typer.echo(f"wrote {', '.join(made)} to {folder}")
+    typer.echo("read policy.yaml now: it decides how much this site may ever release")
+
+
+def make_site(folder: Path, data_id: str, policy: str, *, with_key: bool = True) -> list[str]:
+    """Make a site's folder, with a policy's text; return the names of the files."""
+    if policy.count("data_id: CHANGE-ME") != 1:
+        raise typer.BadParameter("the policy does not hold 'data_id: CHANGE-ME' once")
     folder.mkdir(mode=0o700, parents=True)
-    node_key(folder)
-    text = policy.read_text(encoding="utf-8")
-    if text.count("data_id: CHANGE-ME") != 1:
-        raise typer.BadParameter(f"{policy} does not hold 'data_id: CHANGE-ME' once")
-    text = text.replace("data_id: CHANGE-ME", f"data_id: {data_id}")
+    if with_key:
+        node_key(folder)
+    text = policy.replace("data_id: CHANGE-ME", f"data_id: {data_id}")
     _write(folder / "policy.yaml", text.encode(), 0o640)
     Ledger.open(load_policy(folder / "policy.yaml").ledger, create=True).close()
-    typer.echo(f"wrote node-key, node-key.pub, policy.yaml and an empty ledger to {folder}")
-    typer.echo("read policy.yaml now: it decides how much this site may ever release")
+    return sorted(one.name for one in folder.iterdir())
 
 
 def node_key(folder: Path) -> None:

@@ -3,7 +3,8 @@
 import os
 from collections.abc import Iterable
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -13,33 +14,22 @@ from flower_ldp.accounting.ledger import Ledger, Limit
 from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.charges import NO_RUN, told
 from flower_ldp.accounting.zcdp import zcdp_cost
-from flower_ldp.cli.output import File, Report, command, group, wrong
+from flower_ldp.cli.output import File, Report, command, group
+from flower_ldp.cli.route_policy import Route, RoutePolicy
 from flower_ldp.errors import RefusalError
 from flower_ldp.facts import Fact, keyed
 from flower_ldp.mechanisms import Gaussian
+from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS
 from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.policy import Policy, load_own_policy
-from flower_ldp.policy.files import FORMAT
 from flower_ldp.policy.sections import Allowance
-from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, as_fraction, meaning
-from flower_ldp.yaml_source import in_one_line
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
 
 #: What an allowance says of a release's cost.
 _COST = {"epsilon", "delta", "unit", "post_processing"}
 _SAMPLE = "flower-ldp policy sample > client_policy.yaml"
 _CHECK = "flower-ldp policy check client_policy.yaml"
 app = group(_SAMPLE, _CHECK)
-
-Route = Literal["codeword", "signds", "gaussian", "dpsgd", "labels", "laplace"]
-#: The message, mechanism and unit of each route.
-_ROUTES: dict[str, tuple[str, str, str]] = {
-    "codeword": ("train", "codeword", "client"),
-    "signds": ("train", "signds", "client"),
-    "gaussian": ("train", "gaussian", "client"),
-    "dpsgd": ("train", "dpsgd", "example"),
-    "labels": ("train", "kary_response", "label"),
-    "laplace": ("evaluate", "laplace", "client"),
-}
 
 
 @command(app, "sample", _SAMPLE)
@@ -48,9 +38,13 @@ def sample(
     simulation: bool = False,
     for_: Annotated[Route | None, typer.Option("--for")] = None,
     epsilon: float = 8.0,
-    delta: float = 0.0,
+    delta: float | None = None,
     answers: Annotated[int, Bounded("[1, 1000000]")] = 1,
     examples: Annotated[int | None, Bounded("[1, 1000000000000]")] = None,
+    rounds: Annotated[int | None, Bounded(f"[1, {MOST_ROUNDS}]")] = None,
+    steps: Annotated[int | None, Bounded(f"[1, {MOST_STEPS}]")] = None,
+    rate: Annotated[float | None, Bounded("[1e-9, 1]")] = None,
+    app_: Annotated[Path | None, typer.Option("--app", metavar="APP")] = None,
 ) -> None:
     """Print a policy to start from: one with every field, or the one that a route needs.
 
@@ -63,49 +57,30 @@ def sample(
     epsilon
         With --for: of one answer, or of a whole DP-SGD plan.
     delta
-        With --for: the same.
+        With --for: the same. By default 1e-5 for gaussian and dpsgd, which need one, else 0.
     answers
         With --for: how many answers, or plans, the data gives in its life.
     examples
         With --for: how many rows there are, which dpsgd needs.
+    rounds
+        With --for dpsgd: of the plan that the server must keep to; by default the server proposes.
+    steps
+        With --rounds: noisy steps of a round.
+    rate
+        With --rounds: probability that a row takes part in a step.
+    app_
+        With --for dpsgd or labels: app's folder or bundle (.fab) that you have read, for the
+        guarded node.
     """
     if for_ is not None:
-        text = _route_policy(for_, (epsilon, delta), answers, examples, simulation=simulation)
+        plan = (rounds, steps, rate)
+        asked = RoutePolicy(for_, epsilon, delta, answers, examples, plan, app_, simulation)
+        text = asked.text()
         name = f"{for_}.yaml"
     else:
         name = "simulation_policy.yaml" if simulation else "client_policy.yaml"
         text = files("flower_ldp.cli").joinpath("samples", name).read_text(encoding="utf-8")
     report.line(text.rstrip("\n"), name=name, text=text)
-
-
-def _route_policy(
-    route: Route, cost: tuple[float, float], answers: int, examples: int | None, *, simulation: bool
-) -> str:
-    """Return the policy of a route, after a check of it as a file."""
-    message, mechanism, unit = _ROUTES[route]
-    if route == "dpsgd" and examples is None:
-        raise wrong("--examples", "dpsgd needs how many rows there are, a public number")
-    allowance: dict[str, object] = {"epsilon": float(cost[0])}
-    total: dict[str, object] = {"epsilon": float(as_fraction(float(cost[0])) * answers)}
-    if cost[1]:
-        allowance["delta"] = float(cost[1])
-        total["delta"] = float(as_fraction(float(cost[1])) * answers)
-    if unit != "client":
-        allowance["unit"] = unit
-    times = "once" if answers == 1 else f"{answers:,} times"
-    lines = [
-        f"# Allows {route} alone, {times}. docs/policy.md explains each field.",
-        "# data_id is your name for the data, for ever. A guarded node takes deployment alone.",
-        "data_id: CHANGE-ME",
-        "ledger: ledger.sqlite",
-        f"mode: {'simulation' if simulation else 'deployment'}",
-        f"messages: {in_one_line({message: {mechanism: allowance}})}",
-        f"budgets: {in_one_line({unit: {'life': total}})}",
-        *([] if examples is None else [f"examples: {examples}"]),
-    ]
-    text = "\n".join(lines) + "\n"
-    FORMAT.parse(text, source="the policy that these options make")
-    return text
 
 
 @command(app, "check", _CHECK)

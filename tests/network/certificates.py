@@ -6,6 +6,8 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
+from typer.testing import CliRunner
+
 DEPLOYMENT = Path(__file__).resolve().parents[2] / "examples" / "deployment"
 
 _spec = importlib.util.spec_from_file_location("deployment_prepare", DEPLOYMENT / "prepare.py")
@@ -22,6 +24,19 @@ class Certificates:
     authority: Path
     certificate: Path
     key: Path
+
+
+def prepared(*words: str) -> int:
+    """Run the script; return its exit code, or raise what it raises."""
+    done = CliRunner().invoke(_prepare.app, list(words))
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code
+
+
+def make_site(folder: Path, data_id: str, policy: str) -> None:
+    """Write a site's folder, with the text of a policy."""
+    _prepare.make_site(folder, data_id, policy)
 
 
 def make_certificates(folder: Path) -> Certificates:

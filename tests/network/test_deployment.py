@@ -2,31 +2,63 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.network.certificates import DEPLOYMENT, make_certificates
-from tests.network.certificates import _prepare as prepare
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.policy import load_policy
+from flower_ldp.privacy import Unit
+from tests.cli import flower_ldp
+from tests.network.certificates import DEPLOYMENT, make_certificates, prepared
 from tests.network.federation import in_a_hurry
 
 
-def test_the_guide_runs_on_one_machine(tmp_path: Path) -> None:
+def on_one_machine(route: str, folder: Path) -> str:
+    """Return what the guide's script prints."""
     done = subprocess.run(
-        [str(DEPLOYMENT / "try_on_one_machine.sh"), "1", "2"],  # a round, two sites
-        env={**in_a_hurry(), "TMPDIR": str(tmp_path)},
+        [str(DEPLOYMENT / "try_on_one_machine.sh"), route, "1", "2"],  # a round, two sites
+        env={**in_a_hurry(), "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
         timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    for number in range(2):
-        assert f"ward-{number}-images: 1 reports, epsilon 30 per client" in done.stdout
-    assert "round 1/1: accuracy" in done.stdout
+    return done.stdout
+
+
+def test_few_sites_train_a_listed_app_and_are_asked_for_no_more(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    said = on_one_machine("dpsgd", tmp_path)
+    (accuracy,) = re.findall(r"^final accuracy ([0-9.]+)", said, flags=re.MULTILINE)
+    assert float(accuracy) > 0.7  # of the untrained model 0.61 to 0.75
+    _, longer, again, ledgers = re.split(r"^== (?:one more|another|the sites)", said, flags=re.M)
+    assert "ldp:refused:app" in longer
+    assert "ldp:refused:budget" in again
     (work,) = tmp_path.glob("flower-ldp-deployment.*")
-    assert (work / "outputs" / "signds-history.json").exists()
+    for number in range(2):
+        assert f"ward-{number}" in ledgers
+        with Ledger.open(work / f"ward-{number}" / "ledger.sqlite", read_only=True) as ledger:
+            ledger.verify()
+            totals = ledger.totals(f"ward-{number}")
+        assert {unit: str(one) for unit, one in totals.items() if one.epsilon} == {
+            Unit.EXAMPLE: "epsilon 5, delta 0.00001",
+            Unit.LABEL: "epsilon 5, delta 0.00001",
+        }
+
+
+def test_an_app_that_nobody_has_read_runs_in_a_sandbox(tmp_path: Path) -> None:
+    said = on_one_machine("codeword", tmp_path)
+    assert "round 1/1: accuracy" in said
+    (work,) = tmp_path.glob("flower-ldp-deployment.*")
+    assert (work / "outputs" / "codeword-history.json").exists()
+    for number in range(2):
+        with Ledger.open(work / f"ward-{number}" / "ledger.sqlite", read_only=True) as ledger:
+            assert ledger.verify().sealed == 1
+            assert ledger.totals(f"ward-{number}")[Unit.CLIENT].epsilon_text == "8"
 
 
 def test_a_certificate_can_be_renewed_and_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -40,7 +72,37 @@ def test_a_certificate_can_be_renewed_and_nothing_is_overwritten(tmp_path: Path)
     assert first.authority.read_bytes() == authority
     assert first.certificate.read_bytes() != server
     assert first.key.stat().st_mode & 0o777 == 0o600
-    prepare.site(tmp_path / "site", "ward-7", prepare.POLICY)
-    with pytest.raises(FileExistsError):
-        prepare.site(tmp_path / "site", "ward-7", prepare.POLICY)
-    assert (tmp_path / "site").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_site_has_the_policy_of_the_command_line(tmp_path: Path) -> None:
+    words = ("--epsilon", "5", "--examples", "91", "--rounds", "8", "--steps", "5", "--rate", "0.5")
+    site, sample = tmp_path / "site", flower_ldp("policy", "sample", "--for", "dpsgd", *words).out
+    assert prepared("site", str(site), "--data-id", "ward-7", *words) == 0
+    found = (site / "policy.yaml").read_text()
+    assert found == sample.replace("CHANGE-ME", "ward-7")
+    assert site.stat().st_mode & 0o777 == 0o700
+    assert flower_ldp("policy", "check", site / "policy.yaml").code == 0
+    with pytest.raises(FileExistsError):  # its ledger remembers what was spent
+        prepared("site", str(site), "--data-id", "ward-7", *words)
+
+
+def test_another_route_s_policy_and_no_key(tmp_path: Path) -> None:
+    words = ("--data-id", "digits", "--for", "labels", "--epsilon", "4", "--no-node-key")
+    assert prepared("site", str(tmp_path / "labels"), *words) == 0
+    found = load_policy(tmp_path / "labels" / "policy.yaml")
+    assert found.messages["train"]["kary_response"].epsilon == 4.0
+    made = {one.name for one in (tmp_path / "labels").iterdir()}
+    assert made == {"policy.yaml", "ledger.sqlite"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),  # how many rows are there
+        ("--examples", "91", "--epsilonn", "4"),
+        ("--policy", str(DEPLOYMENT / "split" / "party.yaml"), "--epsilon", "4"),
+    ],
+)
+def test_a_policy_that_cannot_be_leaves_no_folder(words: tuple[str, ...], tmp_path: Path) -> None:
+    assert prepared("site", str(tmp_path / "site"), "--data-id", "ward-7", *words) == 2
+    assert not (tmp_path / "site").exists()

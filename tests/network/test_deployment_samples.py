@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import uuid
@@ -14,12 +16,11 @@ from pathlib import Path
 import pytest
 
 from flower_ldp.accounting.ledger import Ledger
-from tests.network.certificates import DEPLOYMENT, make_certificates
-from tests.network.certificates import _prepare as prepare
+from tests.network.certificates import DEPLOYMENT, make_certificates, make_site
 from tests.network.federation import in_a_hurry, write_connection
 from tests.network.processes import TAG, Process, free_port, is_listening, kill_tagged, wait_for
 from tests.network.samples import PARTS, UNITS, command, compose, here, unit
-from tests.network.sites import ROOT, make_app
+from tests.network.sites import ROOT, make_app, policy
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Machine:
 def machine(tmp_path: Path) -> Iterator[Machine]:
     """Make the files that the samples' comments say how to make."""
     certificates = make_certificates(tmp_path / "certificates")
-    prepare.site(tmp_path / "site", "ward-7-images", prepare.POLICY)
+    make_site(tmp_path / "site", "ward-7-images", policy("CHANGE-ME"))
     (tmp_path / "superexec-secret").write_bytes(os.urandom(32))
     tag = uuid.uuid4().hex
     environment = {
@@ -185,15 +186,32 @@ def test_the_app_unit_is_a_sandbox_and_the_node_comes_back() -> None:
     assert node["StartLimitIntervalSec"] == ["0"]
 
 
+def test_the_drop_in_of_few_sites_is_the_node_of_the_script_that_tries_it() -> None:
+    options = ["--ldp-gate", "reports", "--ldp-unsafe-app-user"]
+    script = (DEPLOYMENT / "try_on_one_machine.sh").read_text(encoding="utf-8")
+    assert f"apps=({' '.join(options)})" in script
+    text = (DEPLOYMENT / "systemd" / "few-sites.conf").read_text(encoding="utf-8")
+    _, line = re.findall(r"^ExecStart=(.*)$", text.replace("\\\n", " "), flags=re.MULTILINE)
+    words = command("systemd", "node")
+    start = words.index("--isolation")
+    words[start : start + 4] = options
+    assert shlex.split(line) == words
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
-def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
+@pytest.mark.parametrize("few_sites", [False, True])
+def test_systemd_finds_nothing_wrong_with_the_units(few_sites: bool, tmp_path: Path) -> None:
     names = [*UNITS.values(), "flower-ldp-sandboxed.service"]
-    for name in names:
+    files = {name: tmp_path / name for name in names}
+    if few_sites:
+        files["few-sites.conf"] = tmp_path / f"{UNITS['node']}.d" / "few-sites.conf"
+        files["few-sites.conf"].parent.mkdir()
+    for name, file in files.items():
         text = (DEPLOYMENT / "systemd" / name).read_text(encoding="utf-8")
         for program in ("flower-superlink", "flower-ldp-supernode", "flower-ldp-superexec"):
             text = text.replace(f"/opt/flower-ldp/bin/{program}", "/bin/true")
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    units = [str(tmp_path / name) for name in names]
+        file.write_text(text, encoding="utf-8")
+    units = [str(files[name]) for name in names]
     verify = ["systemd-analyze", "verify", *units]
     done = subprocess.run(verify, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -13,8 +14,7 @@ import yaml
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.privacy import Unit
-from tests.network.certificates import DEPLOYMENT
-from tests.network.certificates import _prepare as prepare
+from tests.network.certificates import DEPLOYMENT, prepared
 from tests.network.processes import free_port, is_listening, wait_for
 from tests.network.samples import command, here
 from tests.network.sites import ROOT
@@ -29,6 +29,20 @@ def compose(name: str) -> dict[str, Any]:
     found = yaml.safe_load((SPLIT / name).read_text(encoding="utf-8"))["services"]
     assert isinstance(found, dict)
     return found
+
+
+def preparing(name: str, what: str) -> list[list[str]]:
+    """Return the words of each command of prepare.py in the comment of a sample."""
+    text = (SPLIT / name).read_text(encoding="utf-8")
+    commands = re.findall(rf"^#   python prepare.py ({what} .*)$", text, flags=re.MULTILINE)
+    return [shlex.split(one, comments=True) for one in commands]
+
+
+def prepare(words: list[str], folder: Path, name: str) -> None:
+    """Run a command of a sample in a folder of this machine, under another name."""
+    policies = {"split/party.yaml": str(SPLIT / "party.yaml")}
+    kind, _, *rest = [policies.get(word, word) for word in words]
+    assert prepared(kind, str(folder / name), *rest) == 0
 
 
 def lines(name: str, setting: str) -> list[str]:
@@ -68,7 +82,9 @@ def test_labels_and_two_parties_train_and_are_charged(machine: Machine, tmp_path
     (dropped,) = lines("labels.conf", "Environment")
     assert named.removeprefix(POLICY).replace("/labels", "labels") == "labels/policy.yaml"
     assert dropped == f"{POLICY}/var/lib/flower-superlink/labels/policy.yaml"
-    prepare.site(tmp_path / "labels", "digits-labels", SPLIT / "labels.yaml")
+    (words,) = preparing("compose.labels.yaml", "site")
+    prepare(words, tmp_path, "labels")
+    assert not list((tmp_path / "labels").glob("node-key*"))
     policy = str(tmp_path / "labels" / "policy.yaml")
     machine.environment["FLOWER_LDP_POLICY"] = policy
     superlink = machine.start("superlink", here(command("compose", "superlink"), places), "link")
@@ -82,7 +98,8 @@ def test_labels_and_two_parties_train_and_are_charged(machine: Machine, tmp_path
     assert superlink.is_running, superlink.output[-4_000:]
     for side, sample in (("left", "compose"), ("right", "systemd")):
         folder = tmp_path / side
-        prepare.site(folder, f"digits-{side}", SPLIT / "party.yaml")
+        (words,) = preparing("compose.party.yaml", "site")
+        prepare([word.replace("left", side) for word in words], tmp_path, side)
         shutil.copy(tmp_path / "certificates" / "ca.crt", folder)
         key = str(folder / "node-key.pub")
         register = ["flwr", "supernode", "register", key, "here", "--name", side]

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from flower_ldp import cli
 from flower_ldp.accounting.ledger import Ledger, Limit
@@ -15,6 +16,7 @@ from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
 from tests.cli import facts, flower_ldp, refused
 from tests.fixtures import CONFIGS, charge, new_ledger, parse_policy, private_file
 
+APPS = Path(__file__).parents[3] / "examples"
 SAMPLES = Path(cli.__file__).parent / "samples"
 BY_ZCDP = "life: {epsilon: 4.0, delta: 1.0e-5, by: zcdp}"
 LIFE = [Limit(Unit.CLIENT, "life", 90.0)]
@@ -72,9 +74,10 @@ def test_a_sample_passes_the_check(words: tuple[str, ...], mode: str, tmp_path: 
             "client",
             (160, 2e-5),
         ),
+        (("dpsgd", "--examples", 500), "train", "dpsgd", "example", (8.0, 1e-5)),
         (
-            ("dpsgd", "--delta", 1e-5, "--examples", 500),
-            *("train", "dpsgd", "example", (8.0, 1e-5)),
+            ("dpsgd", "--delta", 1e-6, "--examples", 500, "--answers", 2),
+            *("train", "dpsgd", "example", (16.0, 2e-6)),
         ),
         (("labels", "--epsilon", 1), "train", "kary_response", "label", (1.0, 0.0)),
         (("laplace", "--simulation"), "evaluate", "laplace", "client", (8.0, 0.0)),
@@ -93,8 +96,34 @@ def test_a_route_has_a_policy_that_allows_it_alone(
     assert policy.is_simulation == ("--simulation" in words)
 
 
+def test_a_plan_has_the_least_noise_that_the_route_s_cost_allows() -> None:
+    pytest.importorskip("scipy")
+    plan = ("--epsilon", 5, "--examples", 91, "--rounds", 8, "--steps", 5, "--rate", 0.25)
+    policy = parse_policy(flower_ldp("policy", "sample", "--for", "dpsgd", *plan).out)
+    found = policy.messages["train"]["dpsgd"].plan
+    assert found is not None
+    planned = facts("plan", "dpsgd", *plan, "--delta", 1e-5)
+    assert found.model_dump(exclude_none=True) == yaml.safe_load(planned["policy"])
+
+
+def test_an_app_that_was_read_is_the_only_one(tmp_path: Path) -> None:
+    words = ("--for", "dpsgd", "--examples", 91, "--app", APPS / "few_sites" / "private")
+    policy = parse_policy(flower_ldp("policy", "sample", *words).out)
+    digest = facts("app", "digest", words[-1])["digest"]
+    assert {name: list(app.releases) for name, app in policy.apps.items()} == {digest: ["dpsgd"]}
+    assert policy.unlisted_apps == "refuse"
+
+
 def test_a_route_that_no_policy_can_be_is_refused() -> None:
-    assert "--examples" in refused("policy", "sample", "--for", "dpsgd", code=2)
+    sample = ("policy", "sample", "--for")
+    assert "--examples" in refused(*sample, "dpsgd", code=2)
+    told = refused(*sample, "dpsgd", "--examples", 200_000, code=2)
+    assert "--delta: dpsgd needs one above 0 and below 1 / examples, got 1e-05" in told
+    assert "--delta" in refused(*sample, "dpsgd", "--examples", 5, "--delta", 0, code=2)
+    assert "--rounds" in refused(*sample, "dpsgd", "--examples", 5, "--steps", 3, code=2)
+    plan = ("--rounds", 1, "--steps", 1, "--rate", 1)
+    assert "a plan is for dpsgd" in refused(*sample, "codeword", *plan, code=2)
+    assert "protects a whole client" in refused(*sample, "codeword", "--app", "app.fab", code=2)
     told = refused("policy", "sample", "--for", "signds", "--epsilon", 0)
     assert "messages.train.signds.epsilon must be a number in (0, 1000000], got 0.0" in told
 
