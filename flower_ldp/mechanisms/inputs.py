@@ -71,10 +71,9 @@ def plain_array(value: object) -> NDArray[Any]:
 
 
 def plain_vector(value: object) -> NDArray[Any]:
-    """Return a copy as :func:`plain_array`; of a list, one axis whatever its entries are."""
-    found = plain_array(value)
-    if not isinstance(value, list | tuple) or found.shape == (len(value),):
-        return found.copy()
+    """Return a copy as :func:`plain_array`; of a list, one axis whose entries are as given."""
+    if not isinstance(value, list | tuple):
+        return plain_array(value).copy()
     vector = np.empty(len(value), dtype=object)
     for place, entry in enumerate(value):
         vector[place] = entry
@@ -94,7 +93,9 @@ def real_array(value: object) -> NDArray[np.floating[Any]]:
 
 def _real(entry: object) -> float:
     try:
-        return math.nan if isinstance(entry, str | bytes) else float(entry)  # type: ignore[arg-type]
+        # What has axes or text may still pass for a number: float("1") is one.
+        found = np.asarray(entry)
+        return float(entry) if found.shape == () and found.dtype.kind in "biufO" else math.nan  # type: ignore[arg-type]
     except Exception:
         return math.nan
 
@@ -130,12 +131,23 @@ def read_records(
     ``shape`` is ``(width,)`` or ``(n, width)``, or ValueError; None takes the value's own number of
     rows as public.
     """
-    found = real_array(value)
     if shape is not None and (len(shape) not in (1, 2) or shape[-1] != width):
         raise ValueError(f"shape must be ({width},) or (n, {width}), got {shape}")
-    if shape is None:
-        shape = (*(found.shape[:-1] if found.ndim == 2 else ()), width)
+    if shape is not None:
+        return read_rows(value, shape), shape
+    found = real_array(value)
+    shape = (*(found.shape[:-1] if found.ndim == 2 else ()), width)
     return (found if found.shape == shape else None), shape
+
+
+def read_rows(value: object, shape: tuple[int, ...]) -> NDArray[Any] | None:
+    """Return real numbers of the public shape, or None. Each row of a list is read by itself."""
+    if isinstance(value, list | tuple) and len(shape) == 2 and len(value) == shape[0]:
+        rows = [real_array(row) for row in value]
+        blank = np.full(shape[1], math.nan)
+        value = np.array([as_double(row) if row.shape == shape[1:] else blank for row in rows])
+    found = real_array(value)
+    return found if found.shape == shape else None
 
 
 def as_double(values: NDArray[Any]) -> Floats:
@@ -150,9 +162,9 @@ def read_labels(values: object, categories: int, dtype: type[LabelT]) -> NDArray
 
     Integers, booleans and whole floats are read. Without axes if ``values`` is no array.
     """
-    found = plain_array(values)
+    found = plain_vector(values)
     if found.dtype.kind == "O":
-        entries = [_whole(entry, categories) for entry in found.reshape(-1).tolist()]
+        entries = [read_label(entry, categories) for entry in found.reshape(-1)]
         return np.array(entries, dtype=dtype).reshape(found.shape)
     if found.dtype.kind == "f":
         found = as_double(found)
@@ -164,20 +176,19 @@ def read_labels(values: object, categories: int, dtype: type[LabelT]) -> NDArray
     return read
 
 
-def _whole(entry: object, categories: int) -> int:
-    if isinstance(entry, float) and entry.is_integer():
-        entry = int(entry)
-    try:
-        found = operator.index(entry)  # type: ignore[arg-type]
-    except Exception:
-        return INVALID
-    return found if 0 <= found < categories else INVALID
-
-
 def read_label(value: object, categories: int) -> int:
     """Return one category, or -1."""
-    found = read_labels(value, categories, np.int64)
-    return int(found) if found.shape == () else INVALID
+    try:
+        found = np.asarray(value)
+        entry = found.item() if found.dtype.kind in "biu" else value
+        if found.dtype.kind in "fc" and found.imag == 0:
+            entry = float(found.real)
+        if isinstance(entry, float) and entry.is_integer():
+            entry = int(entry)
+        label = operator.index(entry)  # type: ignore[arg-type]
+    except Exception:
+        return INVALID
+    return label if found.shape == () and 0 <= label < categories else INVALID
 
 
 def refuse_prior(mechanism: str, prior: ArrayLike | None) -> None:

@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flower_ldp.mechanisms.base import Mechanism, NoProtectionWarning
-from flower_ldp.mechanisms.inputs import as_double, note, real_array
+from flower_ldp.mechanisms.inputs import as_double, note, read_rows
 from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 from flower_ldp.mechanisms.random import Bools, Floats, Ints, RandomSource, uniform, uniform_subset
 from flower_ldp.parameter_bounds import Bounded, Checked, check_in
@@ -322,8 +322,8 @@ def read_simplex_rows(value: object, shape: tuple[int, int]) -> tuple[Floats, Bo
 
     ``shape`` is the public one, n and k. A value of another shape has no valid row.
     """
-    found = real_array(value)
-    if found.shape != shape:
+    found = read_rows(value, shape)
+    if found is None:
         return np.full(shape, 1.0 / shape[1]), np.zeros(shape[0], dtype=np.bool_)
     rows = as_double(found)
     with np.errstate(all="ignore"):

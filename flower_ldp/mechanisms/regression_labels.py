@@ -162,7 +162,7 @@ class RROnBins(LabelMechanism):
 
     def read(self, values: object) -> Ints:
         """Return the bin of each label, int64, -1 for what is no number. **Private**."""
-        found = inputs.as_double(inputs.real_array(values))
+        found = inputs.as_double(inputs.real_array(inputs.plain_vector(values)))
         bins = np.searchsorted(self.edges, found, side="right")
         return np.where(np.isnan(found), inputs.INVALID, bins)
 

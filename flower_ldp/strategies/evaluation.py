@@ -7,7 +7,7 @@ import math
 import os
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -209,8 +209,10 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return the wrapped strategy's messages."""
-        return self.strategy.configure_train(server_round, arrays, config, grid)
+        """Return the wrapped strategy's messages; those of another package are ``uncounted``."""
+        messages = self.strategy.configure_train(server_round, arrays, config, grid)
+        counted = getattr(self.strategy, "proposals", None) is self.proposals
+        return messages if counted else self.proposals.note_uncounted(messages)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -279,14 +281,8 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
         return MetricRecord(values)  # type: ignore[arg-type]
 
     def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
-        """Return spending as :meth:`TrainingStrategy.privacy_spent`, training included.
-
-        Replies to a wrapped strategy of another package are ``uncounted``.
-        """
-        report = self.proposals.report(delta=delta)
-        trains = getattr(self.strategy, "fraction_train", 1.0) > 0.0
-        counted = getattr(self.strategy, "proposals", None) is self.proposals
-        return replace(report, uncounted=("train",) if trains and not counted else ())
+        """Return spending as :meth:`TrainingStrategy.privacy_spent`, training included."""
+        return self.proposals.report(delta=delta)
 
     def _scored(self, rows: Laplace | CodebookRows, reports: NDArray[np.int64]) -> Metrics:
         if isinstance(rows, Laplace):

@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Annotated, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from numpy.polynomial.polynomial import polypow
 from numpy.typing import NDArray
 
@@ -214,7 +214,8 @@ class SpendingReport:
     events about the unit itself, ``smaller`` the smaller valid bound, ``lives`` the smallest life
     by zCDP that fits, and ``beyond`` releases
     without a bound. ``shuffle`` holds for an observer of shuffled reports only and is in no total.
-    No epsilon covers the nodes of ``raw``, nor replies to messages of the types ``uncounted``.
+    No epsilon covers the nodes of ``raw``, nor replies to sent messages of the types
+    ``uncounted``.
     """
 
     units: Sums
@@ -272,6 +273,7 @@ class SpendingLog(RoundCallback[Round]):
         self._last: tuple[tuple[PrivacyEvent, ...], int] | None = None
         self._raw: set[int] = set()
         self._inherited: list[ClientPool] = []
+        self._uncounted: set[str] = set()
 
     def before_ask(self, current: Round) -> None:
         """Count a pool's earlier runs, at this round's events."""
@@ -312,6 +314,12 @@ class SpendingLog(RoundCallback[Round]):
         """Count a proposal before it is sent."""
         self._asked.setdefault(node, Counter()).update(events)
 
+    def note_uncounted(self, messages: Iterable[Message]) -> list[Message]:
+        """Return messages that no proposal covers, and remember their types."""
+        sent = list(messages)
+        self._uncounted.update(message.metadata.message_type for message in sent)
+        return sent
+
     def answered(self, events: Iterable[PrivacyEvent], reports: int) -> None:
         """Store a round's number of reports."""
         self._last = tuple(events), reports
@@ -333,6 +341,7 @@ class SpendingLog(RoundCallback[Round]):
             clients=clients,
             shuffle=self._shuffle(delta),
             raw=tuple(sorted(self._raw)),
+            uncounted=tuple(sorted(self._uncounted)),
         )
 
     def _histories(self) -> list[list[PrivacyEvent]]:

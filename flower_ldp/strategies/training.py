@@ -3,7 +3,6 @@
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from types import NoneType
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack
 
@@ -296,6 +295,13 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
             values |= callback.metrics(current)
         return moved, MetricRecord(values)  # type: ignore[arg-type]
 
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return FedAvg's messages, which no epsilon covers."""
+        messages = super().configure_evaluate(server_round, arrays, config, grid)
+        return self.proposals.note_uncounted(messages)
+
     def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
         """Return the worst-case spending of clients on this server's proposals.
 
@@ -303,8 +309,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         needs the extra ``accounting``. ``delta``, of this and the shuffle bound, is in (0, 1),
         above the sum of the releases' own.
         """
-        report = self.proposals.report(delta=delta)
-        return replace(report, uncounted=("evaluate",) if self.fraction_evaluate > 0.0 else ())
+        return self.proposals.report(delta=delta)
 
     def _layout(self, model: Mapping[str, NDArray[Any]]) -> layouts.ModelLayout:
         patterns = self._trainable

@@ -188,24 +188,6 @@ def test_what_options_say_holds_for_evaluation_too(file: Path) -> None:
     assert strategy._available == strategy.strategy.min_available_nodes == 1
 
 
-@pytest.mark.parametrize(
-    ("train", "evaluation", "uncounted"),
-    [
-        ("SIGNDS", (), ()),
-        ("SIGNDS", ("privacy_eval_type: NOT_ENCRYPT",), ("evaluate",)),
-        ("SIGNDS", LAPLACE, ()),
-        ("NOT_ENCRYPT", LAPLACE, ("train",)),
-    ],
-)
-def test_a_spending_report_names_replies_that_no_total_covers(
-    train: str, evaluation: tuple[str, ...], uncounted: tuple[str, ...], file: Path
-) -> None:
-    strategy: Any = made(file, train, *evaluation, classes=4 if evaluation is LAPLACE else None)
-    report = strategy.privacy_spent()
-    assert report.uncounted == uncounted
-    assert str(report).count("NOT COVERED") == len(uncounted)
-
-
 def test_a_file_that_protects_evaluation_alone_asks_for_no_training(file: Path) -> None:
     run = from_config(written(file, "null", *LAPLACE))
     strategy: Any = run.strategy(classes=4, answers_per_client=1)
