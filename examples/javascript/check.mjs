@@ -64,8 +64,17 @@ for (const one of draws.powers) {
 const numbers = { nan: NaN, "-inf": -Infinity };
 const values = (given) => given && given.map((v) => numbers[v] ?? Number(v));
 
-/** Compare reports from given bytes, and the length of a neutral one from the system's. */
-function compare(name, encode) {
+/** Values that throw when they are read, and so many that their length does not refuse them. */
+const unreadable = (length) =>
+  new Proxy([], {
+    get(_, name) {
+      if (name === "length") return length;
+      throw new Error("nobody may hear of this");
+    },
+  });
+
+/** Compare reports from given bytes, and lengths of neutral ones from the system's. */
+function compare(name, sizeOf, valueOf, encode) {
   for (const one of vectors(name).cases) {
     let left = Buffer.from(one.random, "hex");
     const random = (n) => {
@@ -73,15 +82,20 @@ function compare(name, encode) {
       left = left.subarray(n);
       return bytes;
     };
-    const payload = encode(one, false, random);
+    const payload = encode(valueOf(one), one, random);
     same(one.name, hex(payload), one.payload);
     same(`${one.name}: bytes left`, left.length, 0);
-    same(`${one.name}: length`, encode(one, true).length, payload.length);
+    for (const given of [null, unreadable(sizeOf(one)), unreadable(NaN)]) {
+      same(`${one.name}: length`, encode(given, one).length, payload.length);
+    }
   }
 }
 for (const [name, { encodeReport }] of [["codeword", codeword], ["signds", signds]]) {
-  compare(`${name}_draws`, (one, isNeutral, random) =>
-    encodeReport(isNeutral ? null : values(one.update), one.d, fields(one.proposal), random),
+  compare(
+    `${name}_draws`,
+    (one) => one.d,
+    (one) => values(one.update),
+    (given, one, random) => encodeReport(given, one.d, fields(one.proposal), random),
   );
 }
 for (const one of vectors("signds_draws").cases) {
@@ -90,10 +104,18 @@ for (const one of vectors("signds_draws").cases) {
   same(`${one.name}: threshold`, asked.threshold, one.threshold);
   same(`${one.name}: weights`, asked.weights.map((w) => w.toString(16)).join(), one.weights.join());
 }
-compare("laplace_draws", (one, isNeutral, random) => {
-  const rows = isNeutral || one.rows === null ? null : one.rows.map(values);
-  return laplace.encodeReport(rows, fields(one.proposal), random);
-});
+compare(
+  "laplace_draws",
+  (one) => Number(one.proposal.rows.int),
+  (one) => one.rows && one.rows.map(values),
+  (given, one, random) => laplace.encodeReport(given, fields(one.proposal), random),
+);
+// The text of a list of names, as Python writes it, has at most 49,152 characters.
+for (const [end, expected] of [["xx", true], ["xxx", false]]) {
+  const { proposal } = vectors("codeword_draws").cases[0];
+  const asked = { ...proposal, trainable: { "list of str": ["é".repeat(8191) + end] } };
+  same(`names ending with ${end}`, isAnswered("codeword", asked), expected);
+}
 const proposals = vectors("proposals");
 /** Fields that an encoder does not answer: subspaces, h by the published rule, metrics. */
 const NOT_HERE = ["subspace-seed", "metric-names"];

@@ -9,7 +9,7 @@
  * A proposal's fields are those of its record: integers are BigInt, floats are Number.
  */
 
-import { below, bits, check, checkTrainable, expFloor, flipped, readers, systemBytes } from "./exact.mjs";
+import { attempt, below, bits, check, checkTrainable, expFloor, flipped, readers, systemBytes } from "./exact.mjs";
 
 const MOST_ROWS = 1 << 24;
 const TEXT = new TextEncoder();
@@ -70,10 +70,10 @@ export function readProposal(proposal, d) {
 
 function readUpdate(update, d) {
   const entries = new Float64Array(d);
-  const isReadable = update !== null && update !== undefined && update.length === d;
+  const isReadable = attempt(() => update.length) === d;
   let largest = isReadable ? 0 : NaN;
   for (let i = 0; i < d; i++) {
-    const value = isReadable ? update[i] : 0;
+    const value = isReadable ? attempt(() => update[i]) : 0;
     entries[i] = typeof value === "number" ? Math.fround(value) : NaN;
     largest = Math.max(largest, Math.abs(entries[i])); // NaN stays NaN
   }

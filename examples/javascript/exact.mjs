@@ -3,6 +3,8 @@
  * responses, all in BigInt, so that no rounding breaks an epsilon (docs/other_languages.md).
  */
 
+const MOST_CHARACTERS = 49152;
+
 /** A proposal that must not be answered. It never depends on an update. */
 export class ProposalError extends Error {}
 
@@ -48,7 +50,18 @@ export function checkTrainable(fields) {
   const names = fields.get("trainable");
   const isList = Array.isArray(names) && names.every((name) => typeof name === "string");
   check(isList && names.length > 0 && new Set(names).size === names.length, "trainable");
+  const written = names.map((name) => JSON.stringify(name).replace(/[\u007f-\uffff]/g, "\\u0000"));
+  check(`[${written.join(", ")}]`.length <= MOST_CHARACTERS, "trainable"); // as Python writes JSON
   fields.delete("trainable");
+}
+
+/** Return what reads a private value, or null where that throws: nobody hears of it. */
+export function attempt(read) {
+  try {
+    return read();
+  } catch {
+    return null;
+  }
 }
 
 /** Return a BigInt of so many random bits. */

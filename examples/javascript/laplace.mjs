@@ -9,7 +9,7 @@
  * A proposal's fields are those of its record: integers are BigInt, floats are Number.
  */
 
-import { asFraction, bigBelow, below, bits, check, flipped, readers, systemBytes } from "./exact.mjs";
+import { asFraction, attempt, bigBelow, below, bits, check, flipped, readers, systemBytes } from "./exact.mjs";
 
 const MOST_CLASSES = 1n << 20n;
 const MOST_ENTRIES = 1 << 26;
@@ -68,15 +68,22 @@ export function readProposal(proposal) {
 
 /** Return each row in steps that add up to G, or null for what is none. */
 function readRows(rows, { classes, count, steps }) {
-  const isReadable = Array.isArray(rows) && rows.length === count;
-  const all = Array.from({ length: count }, (_, i) => (isReadable ? rows[i] : null));
-  if (!all.every((row) => row?.length === classes)) return all.map(() => null);
-  return all.map((row) => {
-    const values = Array.from({ length: classes }, (_, i) => row[i]); // never more than asked for
+  const isReadable = attempt(() => Array.isArray(rows) && rows.length) === count;
+  return Array.from({ length: count }, (_, place) => {
+    const row = isReadable ? attempt(() => rows[place]) : null;
+    if (attempt(() => row.length) !== classes) return null;
+    const values = Array.from({ length: classes }, (_, i) => attempt(() => row[i]));
     if (!values.every((value) => typeof value === "number" && value >= 0)) return null;
-    const sum = values.reduce((total, value) => total + value, 0);
+    const sum = pairwise(values, 0, classes);
     return Math.abs(sum - 1) <= TOLERANCE ? rounded(values, sum, Number(steps)) : null;
   });
+}
+
+/** Return the sum of values from ``start`` to ``end``; its error grows with the logarithm alone. */
+function pairwise(values, start, end) {
+  if (end - start <= 2) return values[start] + (end - start === 2 ? values[start + 1] : 0);
+  const middle = (start + end) >> 1;
+  return pairwise(values, start, middle) + pairwise(values, middle, end);
 }
 
 /** Round a row to whole steps that add up to G: down, and the largest remainders up. */

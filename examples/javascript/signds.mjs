@@ -9,7 +9,7 @@
  */
 
 import {
-  asFraction, below, bigBelow, bits, check, checkTrainable, expFloor, flipped, readers, systemBytes,
+  asFraction, attempt, below, bigBelow, bits, check, checkTrainable, expFloor, flipped, readers, systemBytes,
 } from "./exact.mjs";
 
 const MOST_ENTRIES = 1 << 24;
@@ -115,11 +115,11 @@ function drawInside({ least, weights }, random) {
 }
 
 function readUpdate(update, d) {
-  if (update === null || update === undefined || update.length !== d) return null;
+  if (attempt(() => update.length) !== d) return null;
   const entries = new Float32Array(d);
   for (let i = 0; i < d; i++) {
-    if (typeof update[i] !== "number") return null;
-    entries[i] = update[i];
+    const value = attempt(() => update[i]);
+    entries[i] = typeof value === "number" ? value : NaN;
   }
   return entries.every(Number.isFinite) ? entries : null;
 }

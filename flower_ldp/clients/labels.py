@@ -161,7 +161,8 @@ def private_labels(
         The client app's.
     labels : array_like of integers, shape (n,)
         All true labels of the set; of RROnBins numbers. A value outside [0, categories), or no
-        number, is answered by the neutral law.
+        number, is answered by the neutral law. Give a list if some may be no numbers: NumPy makes
+        an array of texts of them, of which none is read.
     mechanism : LabelMechanism or LabelStages
         With ``unit=Unit.LABEL``. Stages randomize disjoint parts of the set, one per call.
     name : str

@@ -34,16 +34,15 @@ class Noised:
         return proposals.ROWS | own
 
     def readable(self) -> list[list[Fraction] | None]:
-        """Return the rows that are on the simplex; none if one has another length."""
-        given = self.rows
-        lengths = given is not None and [len(row) for row in given] == [self.classes] * self.count
-        if given is None or not lengths:
+        """Return the rows that are on the simplex; none if their number is another."""
+        if self.rows is None or len(self.rows) != self.count:
             return [None] * self.count
-        return [self._on_simplex(row) for row in given]
+        return [self._on_simplex(row) for row in self.rows]
 
-    @staticmethod
-    def _on_simplex(row: Row) -> list[Fraction] | None:
-        if not all(isinstance(value, float) and value >= 0 for value in row):
+    def _on_simplex(self, row: Row) -> list[Fraction] | None:
+        if len(row) != self.classes or not all(
+            isinstance(value, float) and value >= 0 for value in row
+        ):
             return None
         values = [Fraction(value) for value in row]
         return values if abs(sum(values) - 1) <= Fraction(1, 1000) else None
@@ -118,6 +117,7 @@ TRIES = (
     Noised("one of two", "4", 3, 10, [[0.5, "nan", 0.5], [0.5, 0.25, 0.25]], 2, "9"),
     Noised("negative", "4", 3, 10, [[1.5, -0.25, -0.25]]),
     Noised("too few entries", "4", 3, 10, [[0.5, 0.5]], 1, "9"),
+    Noised("too few entries in one of two", "4", 3, 10, [[0.5, 0.5], [0.5, 0.25, 0.25]], 2, "9"),
     Noised("too few rows", "4", 3, 10, [[0.5, 0.25, 0.25]], 2),
     Noised("none", "4", 7, 10, None, 1, "0.25"),
 )

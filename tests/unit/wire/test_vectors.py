@@ -321,7 +321,7 @@ def test_noised_rows_are_rounded_and_read_as_by_the_package() -> None:
     for case in vectors("laplace_draws")["cases"]:
         proposal = parsed("evaluation", case["proposal"])
         mechanism: Any = proposal.mechanism
-        rows = case["rows"] and np.array([[*map(float, row)] for row in case["rows"]])
+        rows = case["rows"] and [[*map(float, row)] for row in case["rows"]]
         grid, good = mechanism._rounded(rows)
         for found, known, right in zip(grid.tolist(), case["grid"], good, strict=True):
             assert known == (found if right else None), case["name"]
