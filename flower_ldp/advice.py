@@ -227,14 +227,16 @@ class UtilityForecast:
             Verdict.POOR: "much of what can be learned is lost in the noise",
             Verdict.HOPELESS: "the steps are noise, and next to nothing is learned",
         }[self.verdict]
-        return f"{self.verdict.value}: {what}. Good would be {found}. {self._route()}"
+        return f"{self.verdict.value}: {what}. Good would be {found}. {self.route}"
 
-    def _route(self) -> str:
-        """Return the route that fits what this one does not, with its two lines."""
+    @property
+    def route(self) -> str:
+        """The route that fits what this one does not, with its two lines."""
         if self.clients >= FEW_CLIENTS:
             return (
-                "Or train a small last part over features from public data: the strategy's "
-                "trainable='NAME.*' (docs/part.md)."
+                "Or train a small last part over features from public data (docs/part.md): "
+                "LdpMod(train=CodewordRelease(trainable='NAME.*')) in the client, "
+                "CodewordStrategy(Codeword(8.0), trainable='NAME.*') in the server."
             )
         return (
             f"With so few clients ({self.clients}), each private on its own, totals that protect "

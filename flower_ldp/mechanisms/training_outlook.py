@@ -176,8 +176,9 @@ class TrainingOutlook:
         if self.plan.clip is not None:
             ways.append("A smaller clip, or none, lets short gradients count as much as long ones.")
         ways.append(
-            "Or train the last layer alone, over features from public data: its gradients agree "
-            "more. Fewer steps at the same epsilon gain nothing."
+            "Fewer steps at the same epsilon gain nothing. Or train the last layer alone, over "
+            "features from public data, because its gradients agree more: "
+            "model.requires_grad_(False), then model.NAME.requires_grad_(True)."
         )
         return ways
 

@@ -201,7 +201,7 @@ class SignalMonitor:
                 f"the steps {'are noise' if hopeless else 'cannot be told from noise yet'}: the "
                 f"sum of {self._reports:,} reports has {signal:+.4f} of the noise's square length "
                 f"beyond it, {signal / deviation:+.1f} standard deviations, where a good run would "
-                f"have {good:.4f}. {advice}"
+                f"have {good:.4f}. {advice} {self._outlook.route}"
             )
         self._sum = None
 
