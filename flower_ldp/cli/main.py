@@ -16,6 +16,7 @@ from flower_ldp.cli.output import group
 
 #: The groups and commands; the module of one is imported when it is asked for.
 COMMANDS = {
+    "adopt": "Say how a Flower app becomes private, and change it.",
     "plan": "Say what a run costs and what it can learn, before it starts.",
     "explain": "Say what a present setting of other software gives.",
     "ledger": "Make, read, export and check the ledger of privacy that was spent.",

@@ -39,7 +39,7 @@ _known: dict[str, _Origin] = {}
 _folders: set[Path] = set()
 
 
-def _modules(folder: Path, names: Iterable[str]) -> dict[str, Path | None]:
+def modules_of(folder: Path, names: Iterable[str]) -> dict[str, Path | None]:
     """Return the modules that an app names, each with its file in the folder, or None."""
     files: dict[str, Path | None] = {}
     waiting = list(names)
@@ -144,6 +144,22 @@ class FolderApp:
     run_config: Mapping[str, bool | float | int | str]
 
 
+def read_project(
+    folder: Path, overrides: Mapping[str, bool | float | int | str] | None = None
+) -> tuple[tuple[str, str], Mapping[str, bool | float | int | str]]:
+    """Return the names of server app and client app, and the run's configuration, of a folder.
+
+    ConfigError without them. Nothing is imported.
+    """
+    try:
+        with _by_flower():
+            components = get_project_config(folder)["tool"]["flwr"]["app"]["components"]
+            config = get_fused_config_from_dir(folder, dict(overrides or {}))
+        return (components["serverapp"], components["clientapp"]), config
+    except KeyError as error:  # Flower also has folders of other kinds of apps
+        raise ConfigError(f"{folder}: its pyproject.toml names no {error.args[0]}") from error
+
+
 def load_folder(
     folder: str | Path, overrides: Mapping[str, bool | float | int | str] | None = None
 ) -> FolderApp:
@@ -159,15 +175,9 @@ def load_folder(
         change.
     """
     folder = Path(folder)
-    try:
-        with _by_flower():
-            components = get_project_config(folder)["tool"]["flwr"]["app"]["components"]
-            config = get_fused_config_from_dir(folder, dict(overrides or {}))
-        names = components["serverapp"], components["clientapp"]
-    except KeyError as error:  # Flower also has folders of other kinds of apps
-        raise ConfigError(f"{folder}: its pyproject.toml names no {error.args[0]}") from error
+    names, config = read_project(folder, overrides)
     place = folder.resolve()
-    files = _modules(place, (name.partition(":")[0] for name in names))
+    files = modules_of(place, (name.partition(":")[0] for name in names))
     _check_loaded(place, files)
     _check_known(place, files)
     server, client = (load_app(name, ConfigError, folder) for name in names)

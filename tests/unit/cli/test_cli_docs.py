@@ -160,6 +160,7 @@ def test_the_page_names_every_json_key(tmp_path: Path, monkeypatch: pytest.Monke
         ("policy", "sample"),
         ("app", "environment"),
         ("new", "my-app"),
+        ("adopt", ROOT / "examples/few_sites/plain", "--clients", 5, "--examples", 91),
         ("doctor", *policy),
         ("app", "compare", "one.fab", "one.fab"),
         ("extension", "digest", "one-bit", *site),

@@ -1,0 +1,235 @@
+"""``flower-ldp adopt``: the route of a Flower app, and the diff and the policy that it takes."""
+
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from flower_ldp.advice import FEW_CLIENTS, Verdict, advise
+from flower_ldp.cli.adopt_code import Code, Note, diff_of
+from flower_ldp.cli.adopt_edits import put_gate, put_strategy, with_dependency
+from flower_ldp.cli.adopt_loop import training, unstoppable
+from flower_ldp.cli.output import Report, command, single, wrong
+from flower_ldp.cli.route_policy import RoutePolicy
+from flower_ldp.errors import ConfigError
+from flower_ldp.facts import Fact
+from flower_ldp.parameter_bounds import Bounded
+from flower_ldp.simulation.apps import find_federation, modules_of, read_project
+
+app = single()
+
+#: Steps of a round, and the share of a client's rows in each: together one pass.
+_STEPS, _RATE = 5, 0.2
+_POLICY = "policy.yaml"
+#: Routes that have a diff.
+_CHANGES = ("codeword", "dpsgd")
+#: Modules whose models a client trains; those built on others come first.
+_TREES = ("xgboost", "catboost", "lightgbm")
+_LANGUAGE = ("trl", "peft")
+_ARRAYS = ("jax", "tensorflow", "keras")
+_TORCH = ("lightning", "pytorch_lightning", "fastai", "transformers", "monai", "torch")
+_LIBRARIES = (*_TREES, *_LANGUAGE, *_TORCH, *_ARRAYS, "sklearn")
+_NO_TREES = (
+    "splits of a tree are values of rows, and no mechanism here protects them. Train "
+    "LogisticRegression by private_fit, or a small torch network, on the same columns"
+)
+_NO_QUERY = (
+    "there is no route for query yet. What exists: private_means and private_quantiles give a "
+    "client noised numbers of its rows, and an evaluation releases means (docs/evaluation.md)"
+)
+_PARTIES = (
+    "parties with other columns of the same records need an app of its own: `flower-ldp new NAME "
+    "--kind split` writes one (docs/embedding.md)"
+)
+_NO_TORCH = (
+    "DP-SGD trains torch models, and this one is of {}. Write it in torch; or have {} clients or "
+    "more and a small model, for codewords"
+)
+_TOO_LARGE = (
+    "DP-SGD computes each row's gradient on the CPU, too slow for a language model's adapters. "
+    "Train a small torch head on the frozen model's outputs"
+)
+_PER_ROW = "DP-SGD hides each row, where a client holds many people's"
+#: What a library's models need besides.
+_BESIDES = {
+    ("dpsgd", "monai"): ". MONAI's networks need norm='instance', and rows no Rand transforms",
+    ("dpsgd", "sklearn"): ". private_fit trains linear models, on publicly scaled features",
+    ("codeword", "sklearn"): ". Each client must name all classes (docs/combines.md)",
+}
+
+
+@command(app, "adopt", "flower-ldp adopt my-app --clients 5 --examples 1200")
+@dataclass(frozen=True)
+class Adoption:
+    """Say how a Flower app becomes private: its route, a diff with a policy, and what to mind.
+
+    Files are read, and nothing is imported. What cannot be changed surely is printed as lines to
+    put in by hand. The policy is for simulations; "flower-ldp policy sample" starts the owner's.
+
+    Parameters
+    ----------
+    app_dir
+        With the app's pyproject.toml.
+    clients
+        That there will be; by default as flwr run simulates them.
+    params
+        Weights that learn: whether they are few enough for codewords.
+    import_model
+        MODULE:FUNCTION of the app that makes its torch model: imported and called, to count them.
+    examples
+        Rows of a client, public; for the policy of DP-SGD.
+    epsilon
+        Of the whole run: of a client, or with DP-SGD of a row.
+    delta
+        Of the whole run, with DP-SGD; below 1 / examples.
+    for_
+        Route, in place of the one that the numbers give.
+    write
+        Apply the diff.
+    """
+
+    app_dir: Annotated[Path, typer.Argument(exists=True, file_okay=False)]
+    clients: Annotated[int | None, Bounded("[1, 4294967295]")] = None
+    params: Annotated[int | None, Bounded("[2, 4294967295]")] = None
+    import_model: str | None = None
+    examples: Annotated[int | None, Bounded("[1, 1000000000000]")] = None
+    epsilon: float = 8.0
+    delta: float = 1e-5
+    for_: Annotated[Literal["codeword", "dpsgd"] | None, typer.Option("--for")] = None
+    write: bool = False
+
+    def answer(self, report: Report) -> None:
+        """Answer all that was asked."""
+        names, config = read_project(self.app_dir)
+        (server, *_), codes = (_codes(self.app_dir, name) for name in names)
+        roots = {name.partition(".")[0] for code in codes for name in code.imports.values()}
+        library = next((one for one in _LIBRARIES if one in roots), "arrays")
+        library = library.removeprefix("pytorch_")
+        clients, source = self.clients, "--clients"
+        if clients is None:
+            federation = find_federation(self.app_dir)
+            clients, source = federation.nodes, federation.source
+        route, reason = self._route(codes[0], library, clients)
+        report.tell(
+            Fact("library", library, "library"),
+            Fact("clients", clients, "clients", f", by {source}"),
+            Fact("clients_from", source),
+            Fact("route", route, "route"),
+            Fact("reason", reason, "reason" if route in _CHANGES else ""),
+        )
+        if route not in _CHANGES:
+            return report.problem(f"{self.app_dir}: no change, because {reason}")
+        if source == "Flower's default" and self.for_ is None:
+            report.warn("the number of clients decides the route: give --clients")
+        imports: list[str] = []
+        notes: list[Note] = []
+        if route == "dpsgd":
+            by_hand, imports = training(codes, library)
+            notes.append(by_hand)
+        notes += put_gate(codes[0], names[1].partition(":")[2], route, imports)
+        notes += put_strategy(server, route, self.epsilon)
+        notes += unstoppable(codes, route)
+        report.warn(*(f"{one.place}: {one.text}" for one in notes if not one.by_hand))
+        report.facts["by_hand"] = []
+        for one in (one for one in notes if one.by_hand):
+            report.line(f"\nby hand, {one.place}: {one.text}")
+            report.facts["by_hand"].append({"place": one.place, "text": one.text})
+        self._change(route, int(config.get("num-server-rounds", 10)), [codes[0], server], report)
+
+    def _route(self, client: Code, library: str, clients: int) -> tuple[str, str]:
+        """Return the route and its reason in one line."""
+        handlers, calls = client.handlers(), list(client.calls())
+        if library in _TREES:
+            return "none", _NO_TREES
+        if "query" in handlers:
+            steps = any(name.endswith(".backward") and call.args for call, name in calls)
+            return ("embedding", _PARTIES) if steps else ("statistics", _NO_QUERY)
+        if "train" not in handlers:
+            raise ConfigError(f"{client.file}: no function of it answers train messages")
+        route, reason = self._by_numbers(clients)
+        route = self.for_ or route
+        if route == "dpsgd" and library in _ARRAYS:
+            return "none", _NO_TORCH.format(library, FEW_CLIENTS)
+        if route == "dpsgd" and library in _LANGUAGE:
+            return "none", _TOO_LARGE
+        if self.for_ is not None:
+            return route, "asked for by --for"
+        return route, reason.rstrip(".") + _BESIDES.get((route, library), "")
+
+    def _by_numbers(self, clients: int) -> tuple[str, str]:
+        if clients < FEW_CLIENTS:
+            few = f"with {clients} clients, noise that hides one hides what there is to learn"
+            return "dpsgd", f"{few}. {_PER_ROW}"
+        once = f"{clients:,} clients are asked once each, and each is hidden as a whole"
+        weights = self._weights()
+        if weights is None:
+            return "codeword", f"{once}. It takes a small model: --params says if this one is"
+        outlook = advise(clients=clients, weights=weights, total_epsilon=self.epsilon).outlook
+        if outlook.verdict is not Verdict.HOPELESS:
+            return "codeword", f"{once}. {outlook.judgement()}"
+        hopeless = (
+            f"{weights:,} weights are hopeless for codewords: good would be {outlook.remedies}"
+        )
+        return "dpsgd", f"{hopeless}. {_PER_ROW}. {outlook.route}"
+
+    def _weights(self) -> int | None:
+        if self.import_model is None:
+            return self.params
+        module, _, name = self.import_model.partition(":")
+        sys.path.insert(0, str(self.app_dir.resolve()))
+        try:
+            model = getattr(import_module(module), name)()
+            return int(sum(one.numel() for one in model.parameters() if one.requires_grad))
+        except (AttributeError, ImportError, TypeError, ValueError) as error:
+            raise wrong("--import-model", f"makes no torch model: {error}") from error
+        finally:
+            sys.path.pop(0)
+
+    def _change(self, route: str, rounds: int, codes: list[Code], report: Report) -> None:
+        """Print the diff, with the policy; apply it if that was asked."""
+        project, policy = self.app_dir / "pyproject.toml", self.app_dir / _POLICY
+        old = project.read_text(encoding="utf-8")
+        changed = [(code.file, code.name, code.data.decode(), code.edited()) for code in codes]
+        changed.append((project, project.name, old, with_dependency(old, route)))
+        text = self._policy(route, rounds)
+        if text is not None:
+            changed.append((policy, _POLICY, "", text))
+        diff = "".join(diff_of(*one) for _, *one in changed)
+        report.line(f"\n{diff}".rstrip("\n"), diff=diff, policy=text, written=[])
+        if text is None:
+            if self.write:
+                raise wrong("--examples", "the policy needs the rows of a client, a public number")
+            report.warn("without --examples, the rows of a client, there is no policy")
+        if self.write:
+            if policy.exists():
+                raise ConfigError(f"{policy}: is there already, and nothing was written")
+            for file, _, _, new in changed:
+                file.write_text(new, encoding="utf-8", newline="\n")
+            report.facts["written"] = [name for _, name, *_ in changed]
+            started = f"flower-ldp simulate {self.app_dir} --policy {policy}"
+            report.line(f"\nwritten. Try it: {started}")
+
+    def _policy(self, route: str, rounds: int) -> str | None:
+        if route == "codeword":
+            return RoutePolicy(
+                "codeword", self.epsilon, None, 1, None, (None, None, None), None, True
+            ).text()
+        if self.examples is None:
+            return None
+        plan = (rounds, _STEPS, _RATE)
+        return RoutePolicy(
+            "dpsgd", self.epsilon, self.delta, 1, self.examples, plan, None, True
+        ).text()
+
+
+def _codes(folder: Path, name: str) -> list[Code]:
+    """Return a module of an app's, and then all files of the app that it imports."""
+    place, module = folder.resolve(), name.partition(":")[0]
+    files = modules_of(place, [module]).values()
+    codes = [Code(place, file) for file in files if file is not None]
+    if not any(code.module == module for code in codes):
+        raise ConfigError(f"{folder}: has no module {module}, which its pyproject.toml names")
+    return sorted(codes, key=lambda code: code.module != module)

@@ -1,0 +1,116 @@
+"""Edits of ``flower-ldp adopt``: the gate in the client, the strategy in the server."""
+
+import ast
+import re
+
+from flower_ldp.cli.adopt_code import Code, Note
+from flower_ldp.errors import ConfigError
+
+#: Mods that wait for what no report holds, or add noise that the report has.
+_NEEDLESS = (
+    "secaggplus_mod",
+    "secagg_mod",
+    "fixedclipping_mod",
+    "adaptiveclipping_mod",
+    "LocalDpMod",
+)
+#: Arguments that CodewordStrategy keeps of FedAvg's; its rounds share the clients by themselves.
+_KEPT = ("min_train_nodes", "min_available_nodes", "arrayrecord_key", "configrecord_key")
+_FLOWERS = "flwr.serverapp.strategy."
+
+
+def put_gate(code: Code, app: str, route: str, imports: list[str]) -> list[Note]:
+    """Put LdpMod first among the client's mods, with its import and others."""
+    made = code.assigned(app)
+    if not isinstance(made, ast.Call) or not code.dotted(made).endswith(".ClientApp"):
+        raise ConfigError(f"{code.file}: has no line {app} = ClientApp(...), where the mod goes")
+    if any(name.endswith(".LdpMod") for _, name in code.calls()):
+        raise ConfigError(f"{code.file}: has LdpMod already: nothing is changed")
+    release = "CodewordRelease" if route == "codeword" else "DPSGDRelease"
+    names, mods = [release, "LdpMod"], [f"LdpMod(train={release}())"]
+    given = {one.arg: one.value for one in made.keywords}
+    if "client_fn" in given or made.args:
+        names.append("legacy_client_mod")
+        mods.append("legacy_client_mod")
+    gates = f"from flower_ldp.clients import {', '.join(names)}"
+    code.add_imports(*sorted([gates, *imports], key=lambda line: not line.startswith("import")))
+    old, gate = given.get("mods"), ", ".join(mods)
+    notes: list[Note] = []
+    if old is None:
+        end = code.span(made)[1] - 1
+        code.put(end, end, f"{', ' if made.args or given else ''}mods=[{gate}]")
+        return notes
+    if not isinstance(old, ast.List):
+        code.put(*code.span(old), f"[{gate}, *{code.source(old)}]")
+        return notes
+    for one in old.elts:
+        if (name := code.dotted(one).rpartition(".")[2]) in _NEEDLESS:
+            why = "a masked sum has no epsilon" if "secagg" in name else "reports have their noise"
+            notes.append(Note(code.at(one), f"{name} is taken out of the mods: {why}"))
+        else:
+            mods.append(code.source(one))
+            text = "sees the app's raw reply: no mod stops what it writes or sends"
+            notes.append(Note(code.at(one), f"the mod {mods[-1]} {text}"))
+    if old.elts and gate.count(",") + 1 + len(old.elts) == len(mods):
+        first = code.span(old.elts[0])[0]
+        code.put(first, first, f"{gate}, ")
+    else:
+        code.put(*code.span(old), f"[{', '.join(mods)}]")
+    return notes
+
+
+def put_strategy(code: Code, route: str, epsilon: float) -> list[Note]:
+    """Replace the server's strategy, or wrap it, where it is one of Flower's."""
+    started = {
+        code.source(call.func.value)
+        for call, name in code.calls()
+        if isinstance(call.func, ast.Attribute) and name.endswith(".start")
+    }
+    made = [one for name in sorted(started) if (one := code.assigned(name)) is not None]
+    call, new = made[0] if len(made) == 1 else None, "DPSGDStrategy(FedAvg(fraction_evaluate=0.0))"
+    lines = ["from flower_ldp.strategies import DPSGDStrategy"]
+    if route == "codeword":
+        new = f"CodewordStrategy(Codeword(epsilon={epsilon!r}), answers_per_client=1)"
+        lines = ["from flower_ldp.mechanisms import Codeword"]
+        lines += ["from flower_ldp.strategies import CodewordStrategy"]
+    name = "" if call is None else code.dotted(call)
+    code.add_imports(*lines)
+    if not isinstance(call, ast.Call) or not name.startswith(_FLOWERS) or call.args:
+        own = (
+            f"{name} is no strategy of flwr.serverapp's"
+            if name
+            else "no strategy is started by its name"
+        )
+        text = f"{own}. Put `strategy = {new}` in its place, and strategy.start(...)"
+        return [Note(code.name if call is None else code.at(call), text, by_hand=True)]
+    given = {one.arg: one.value for one in call.keywords}
+    notes = [
+        Note(code.at(value), f"{key} gets no metrics of clients any more")
+        for key, value in given.items()
+        if key in ("train_metrics_aggr_fn", "evaluate_metrics_aggr_fn")
+    ]
+    if route == "codeword":
+        kept = [f"{key}={code.source(given[key])}" for key in _KEPT if key in given]
+        code.put(*code.span(call), ", ".join([new[:-1], *kept]) + ")")
+        if (kind := name.removeprefix(_FLOWERS)) != "FedAvg":
+            text = f"the rule of {kind} goes: server_optimizer= has others (docs/combines.md)"
+            notes.append(Note(code.at(call), text))
+        code.drop_import(code.source(call.func))
+        return notes
+    start, end = code.span(call)
+    code.put(start, start, "DPSGDStrategy(")
+    if "fraction_evaluate" in given:
+        code.put(*code.span(given["fraction_evaluate"]), "0.0")
+    else:
+        last = code.span(call.keywords[-1])[1] if given else end - 1
+        code.put(last, last, f"{', ' if given else ''}fraction_evaluate=0.0")
+    code.put(end, end, ")")
+    return notes
+
+
+def with_dependency(text: str, route: str) -> str:
+    """Return a pyproject.toml with this package among the dependencies, if these are lines."""
+    needed = '"flower-ldp"' if route == "codeword" else '"flower-ldp[dpsgd]"'
+    if "flower-ldp" in text:
+        return text
+    return re.sub(r"(?m)^dependencies = \[\n", rf"\g<0>    {needed},\n", text, count=1)
