@@ -55,8 +55,8 @@ def private_fit(
         Of scikit-learn. The server sends its ``coef_``, then its ``intercept_`` if it fits one, as
         float arrays of these shapes.
     features : array_like, shape (n, d)
-        **Private** rows, scaled by **public** numbers to about [-1, 1]. A row that has no d numbers
-        counts as zero.
+        **Private** rows, scaled by **public** numbers to about [-1, 1]: an array, a list of rows or
+        a data frame. A row that has no d numbers counts as zero.
     target : array_like, shape (n,)
         **Private**. Classes, or numbers that are scaled likewise. A row with another class counts
         as zero.
@@ -70,7 +70,7 @@ def private_fit(
     Raises
     ------
     TypeError
-        If the estimator is another one.
+        If the estimator is another one, or there is no target.
     ValueError
         If classes or settings do not fit the estimator, or arrays of other shapes were sent.
     ReleaseError
@@ -91,7 +91,7 @@ def private_fit(
     reply = private_training(
         context,
         model,
-        _Rows(np.asarray(features), np.asarray(target), kind.encode),
+        _Rows(features, target, kind.encode),
         supervised(kind.loss),
         optimizer=optimizer,
         like=_like(model, kind),
@@ -136,18 +136,29 @@ class _Linear(nn.Module):
         return output + intercept[0] if intercept else output
 
 
-@dataclass(frozen=True)
 class _Rows:
-    features: NDArray[Any]
-    target: NDArray[Any]
-    encode: Callable[[Any], Any]
+    """Rows that are read one by one: as one array, an odd row would change how others are read."""
+
+    def __init__(self, features: Any, target: Any, encode: Callable[[Any], Any]) -> None:
+        if target is None:
+            raise TypeError("target must be given: rows without one take private_training")
+        self._features, self._target, self._encode = _indexed(features), _indexed(target), encode
 
     def __len__(self) -> int:
-        return len(self.features)
+        return len(self._features)
 
     def __getitem__(self, index: int) -> tuple[NDArray[np.float64], Any]:
-        row = np.asarray(self.features[index], dtype=np.float64)
-        return row, self.encode(self.target[index])
+        row, target = self._features[index], self._target[index]
+        if isinstance(row, Mapping):
+            raise TypeError("a row must be numbers, not a dict: [row[name] for name in COLUMNS]")
+        if np.ndim(target):
+            raise TypeError("a target must be one value: several outputs take private_training")
+        return np.asarray(row, dtype=np.float64), self._encode(target)
+
+
+def _indexed(table: Any) -> Any:
+    """Return a data frame's array, and anything else as it is."""
+    return table.to_numpy() if hasattr(table, "to_numpy") else table
 
 
 def private_score(
@@ -180,7 +191,7 @@ def private_score(
     return private_accuracy(
         context,
         model,
-        _Rows(np.asarray(features), np.asarray(target), kind.encode),
+        _Rows(features, target, kind.encode),
         like=_like(model, kind),
         right=supervised(_error if is_error else _is_class),
         worst=worst if is_error else 0.0,

@@ -164,6 +164,86 @@ def test_rows_that_are_none_count_as_zero_and_the_others_as_before(
     assert odd.fit().coef_ == pytest.approx(other.fit().coef_, rel=1e-12)
 
 
+def test_an_odd_row_of_a_list_changes_nothing_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one array, a label of text makes all labels text, and a short row no array at all."""
+    without_noise(monkeypatch)
+    rows: list[Any] = FEATURES.tolist()
+    labels: list[Any] = (TWO == "well").astype(int).tolist()
+    found = []
+    for folder, row, label in (("odd", rows[2][:1], "neither"), ("none", None, None)):
+        (tmp_path / folder).mkdir()
+        rows[2], labels[7] = row, label
+        fitted = Fitted(
+            tmp_path / folder, linear.LogisticRegression(), rows, labels, ZERO_ONE, PLAN
+        )
+        found.append(fitted.fit().coef_)
+    assert np.array_equal(*found)
+    assert found[0].all()  # the others count
+
+
+ZERO_ONE = {"classes": [0, 1]}
+
+
+@dataclass
+class Frame:
+    """What a data frame of pandas is to this package."""
+
+    table: Any
+
+    def to_numpy(self) -> Any:
+        return np.asarray(self.table)
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+
+@pytest.mark.parametrize(
+    ("features", "target", "classes"),
+    [
+        (FEATURES.tolist(), (TWO == "well").tolist(), [False, True]),
+        (FEATURES, (TWO == "well").astype(float), [0, 1]),
+        (Frame(FEATURES), Frame(TWO), ["ill", "well"]),
+        (list(FEATURES), tuple(TWO), ["ill", "well"]),
+    ],
+)
+def test_two_classes_may_be_booleans_numbers_or_text(
+    features: Any, target: Any, classes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_noise(monkeypatch)
+    found = []
+    for folder, one in (("given", (features, target, classes)), ("text", (FEATURES, TWO, None))):
+        (tmp_path / folder).mkdir()
+        given = {"classes": one[2] or ["ill", "well"]}
+        estimator = linear.LogisticRegression()
+        found.append(Fitted(tmp_path / folder, estimator, *one[:2], given, PLAN).fit().coef_)
+    assert np.array_equal(*found)
+
+
+@pytest.mark.parametrize(
+    ("features", "target", "text"),
+    [
+        ([{"a": 1.0, "b": 0.0, "c": 0.5}] * 40, NUMBERS, "[row[name] for name in COLUMNS]"),
+        (FEATURES, NUMBERS[:, None], "several outputs take private_training"),
+        (FEATURES, np.stack([NUMBERS, NUMBERS], 1), "several outputs take private_training"),
+    ],
+)
+def test_rows_that_an_estimator_cannot_take_are_told_what_can(
+    features: Any, target: Any, text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Fitted(tmp_path, linear.Ridge(), features, target, {}).fit()
+    assert text in caplog.text
+
+
+def test_a_target_is_given(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    site = Fitted(tmp_path, linear.Ridge(), FEATURES, NUMBERS, {}, mode="simulation")
+    found = site.site()
+    site.target = None
+    assert found.ask(arrays=site.sent()).has_error()
+    assert "target must be given: rows without one take private_training" in caplog.text
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_site_of_one_row_or_without_a_class_is_trained(number: int, tmp_path: Path) -> None:
     rows = np.flatnonzero(TWO == "ill")[: 1 if number else None]
