@@ -1,5 +1,6 @@
 """``flower-ldp adopt``: the route of a Flower app, and the diff and the policy that it takes."""
 
+import shlex
 import sys
 from dataclasses import dataclass
 from importlib import import_module
@@ -105,6 +106,7 @@ class Adoption:
         """Answer all that was asked."""
         names, config = read_project(self.app_dir)
         (server, *_), codes = (_codes(self.app_dir, name) for name in names)
+        server = next((code for code in codes if code.file == server.file), server)
         roots = {name.partition(".")[0] for code in codes for name in code.imports.values()}
         library = next((one for one in _LIBRARIES if one in roots), "arrays")
         library = library.removeprefix("pytorch_")
@@ -137,7 +139,12 @@ class Adoption:
         for one in (one for one in notes if one.by_hand):
             report.line(f"\nby hand, {one.place}: {one.text}")
             report.facts["by_hand"].append({"place": one.place, "text": one.text})
-        self._change(route, int(config.get("num-server-rounds", 10)), [codes[0], server], report)
+        changed = [codes[0]] if server is codes[0] else [codes[0], server]
+        self._change(route, int(config.get("num-server-rounds", 10)), changed, report)
+        if self.write:
+            words = ["flower-ldp", "simulate", self.app_dir, "--nodes", clients, "--policy"]
+            started = shlex.join(map(str, [*words, self.app_dir / _POLICY]))
+            report.line(f"\nwritten. Try it:\n  {started}")
 
     def _route(self, client: Code, library: str, clients: int) -> tuple[str, str]:
         """Return the route and its reason in one line."""
@@ -191,7 +198,7 @@ class Adoption:
     def _change(self, route: str, rounds: int, codes: list[Code], report: Report) -> None:
         """Print the diff, with the policy; apply it if that was asked."""
         project, policy = self.app_dir / "pyproject.toml", self.app_dir / _POLICY
-        old = project.read_text(encoding="utf-8")
+        old = project.read_bytes().decode()
         changed = [(code.file, code.name, code.data.decode(), code.edited()) for code in codes]
         changed.append((project, project.name, old, with_dependency(old, route)))
         text = self._policy(route, rounds)
@@ -207,10 +214,8 @@ class Adoption:
             if policy.exists():
                 raise ConfigError(f"{policy}: is there already, and nothing was written")
             for file, _, _, new in changed:
-                file.write_text(new, encoding="utf-8", newline="\n")
+                file.write_bytes(new.encode())
             report.facts["written"] = [name for _, name, *_ in changed]
-            started = f"flower-ldp simulate {self.app_dir} --policy {policy}"
-            report.line(f"\nwritten. Try it: {started}")
 
     def _policy(self, route: str, rounds: int) -> str | None:
         if route == "codeword":
