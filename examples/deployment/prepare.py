@@ -92,13 +92,14 @@ def site(
         raise typer.BadParameter(f"--policy has its own lines, so {context.args[0]} has no place")
     else:
         text = policy.read_text(encoding="utf-8")
-    made = make_site(folder, data_id, text, with_key=with_key)
-    typer.echo(f"wrote {', '.join(made)} to {folder}")
+    make_site(folder, data_id, text, with_key=with_key)
+    keys = "node-key, node-key.pub, " if with_key else ""
+    typer.echo(f"wrote {keys}policy.yaml and an empty ledger to {folder}")
     typer.echo("read policy.yaml now: it decides how much this site may ever release")
 
 
-def make_site(folder: Path, data_id: str, policy: str, *, with_key: bool = True) -> list[str]:
-    """Make a site's folder, with a policy's text; return the names of the files."""
+def make_site(folder: Path, data_id: str, policy: str, *, with_key: bool = True) -> None:
+    """Make a site's folder, with a policy's text."""
     if policy.count("data_id: CHANGE-ME") != 1:
         raise typer.BadParameter("the policy does not hold 'data_id: CHANGE-ME' once")
     folder.mkdir(mode=0o700, parents=True)
@@ -107,7 +108,6 @@ def make_site(folder: Path, data_id: str, policy: str, *, with_key: bool = True)
     text = policy.replace("data_id: CHANGE-ME", f"data_id: {data_id}")
     _write(folder / "policy.yaml", text.encode(), 0o640)
     Ledger.open(load_policy(folder / "policy.yaml").ledger, create=True).close()
-    return sorted(one.name for one in folder.iterdir())
 
 
 def node_key(folder: Path) -> None:

@@ -22,7 +22,7 @@ from flower_ldp.mechanisms import Gaussian
 from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS
 from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.policy import Policy, load_own_policy
-from flower_ldp.policy.sections import Allowance
+from flower_ldp.policy.sections import Allowance, ExampleName
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
 
 #: What an allowance says of a release's cost.
@@ -41,6 +41,7 @@ def sample(
     delta: float | None = None,
     answers: Annotated[int, Bounded("[1, 1000000]")] = 1,
     examples: Annotated[int | None, Bounded("[1, 1000000000000]")] = None,
+    example: ExampleName = "row",
     rounds: Annotated[int | None, Bounded(f"[1, {MOST_ROUNDS}]")] = None,
     steps: Annotated[int | None, Bounded(f"[1, {MOST_STEPS}]")] = None,
     rate: Annotated[float | None, Bounded("[1e-9, 1]")] = None,
@@ -61,7 +62,9 @@ def sample(
     answers
         With --for: how many answers, or plans, the data gives in its life.
     examples
-        With --for: how many rows there are, which dpsgd needs.
+        With --for: how many rows or patients there are, which dpsgd needs.
+    example
+        With --for: what an example is; the app says whose each row is.
     rounds
         With --for dpsgd: of the plan that the server must keep to; by default the server proposes.
     steps
@@ -74,8 +77,9 @@ def sample(
     """
     if for_ is not None:
         plan = (rounds, steps, rate)
-        asked = RoutePolicy(for_, epsilon, delta, answers, examples, plan, app_, simulation)
-        text = asked.text()
+        text = RoutePolicy(
+            for_, epsilon, delta, answers, examples, plan, app_, simulation, example
+        ).text()
         name = f"{for_}.yaml"
     else:
         name = "simulation_policy.yaml" if simulation else "client_policy.yaml"

@@ -8,6 +8,7 @@ from flower_ldp.accounting.dpsgd import noise_multiplier
 from flower_ldp.app_digests import bundle_of, read_bundle
 from flower_ldp.cli.output import wrong
 from flower_ldp.policy.files import FORMAT
+from flower_ldp.policy.sections import ExampleName
 from flower_ldp.privacy import as_fraction, rounded_up
 from flower_ldp.yaml_source import in_one_line
 
@@ -35,13 +36,16 @@ class RoutePolicy:
     plan: tuple[int | None, int | None, float | None]
     app: Path | None
     simulation: bool
+    example: ExampleName = "row"
 
     def text(self) -> str:
         """Return the policy, after a check of it as a file."""
         message, mechanism, unit, usual = _ROUTES[self.route]
         delta = usual if self.delta is None else self.delta
         if self.route == "dpsgd" and self.examples is None:
-            raise wrong("--examples", "dpsgd needs how many rows there are, a public number")
+            raise wrong(
+                "--examples", "dpsgd needs how many rows or patients there are, a public number"
+            )
         if self.route == "dpsgd" and not 0 < delta * (self.examples or 0) < 1:
             raise wrong("--delta", f"dpsgd needs one above 0 and below 1 / examples, got {delta:g}")
         if self.app is not None and unit == "client":
@@ -60,6 +64,7 @@ class RoutePolicy:
             f"mode: {'simulation' if self.simulation else 'deployment'}",
             f"messages: {in_one_line({message: {mechanism: allowance}})}",
             f"budgets: {in_one_line({unit: {'life': total}})}",
+            *([] if self.example == "row" else [f"example: {self.example}"]),
             *([] if self.examples is None else [f"examples: {self.examples}"]),
         ]
         if self.app is not None:

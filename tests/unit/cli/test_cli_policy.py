@@ -114,6 +114,12 @@ def test_an_app_that_was_read_is_the_only_one(tmp_path: Path) -> None:
     assert policy.unlisted_apps == "refuse"
 
 
+def test_an_example_may_be_a_patient() -> None:
+    words = ("--for", "dpsgd", "--examples", 91, "--example", "patient")
+    policy = parse_policy(flower_ldp("policy", "sample", *words).out)
+    assert (policy.example, policy.examples) == ("patient", 91)
+
+
 def test_a_route_that_no_policy_can_be_is_refused() -> None:
     sample = ("policy", "sample", "--for")
     assert "--examples" in refused(*sample, "dpsgd", code=2)
