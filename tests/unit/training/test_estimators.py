@@ -188,7 +188,7 @@ ZERO_ONE = {"classes": [0, 1]}
 
 @dataclass
 class Frame:
-    """What a data frame of pandas is to this package."""
+    """Has ``to_numpy``, as data frames do."""
 
     table: Any
 
