@@ -17,8 +17,9 @@ from statistics import mean
 from typing import Annotated, Any
 
 import typer
-from _flower_apps import APPS, COMMIT, OTHERS, App, changed_lines, run
-from _options import RESULTS, Output
+from _flower_app_list import APPS, COMMIT, OTHERS, App
+from _flower_apps import changed_lines, run
+from _options import RESULTS, Output, Seeds
 from _runs import Runs, deviation, like
 
 command = typer.Typer(pretty_exceptions_enable=False)
@@ -26,14 +27,15 @@ Flower = Annotated[Path, typer.Argument(exists=True, help=f"Checkout of adap/flo
 Data = Annotated[Path, typer.Argument(exists=True, help="What flower_apps/prepare.py wrote.")]
 Names = Annotated[list[str] | None, typer.Option("--app", help="By name; repeatable.")]
 FILE = RESULTS / "flower_apps.json"
-SEEDS = (1, 2, 3)
 
 
 @command.command()
-def fedavg(flower: Flower, data: Data, app: Names = None, output: Output = FILE) -> None:
-    """Run apps without privacy, three seeds each."""
+def fedavg(
+    flower: Flower, data: Data, app: Names = None, seeds: Seeds = 3, output: Output = FILE
+) -> None:
+    """Run apps without privacy."""
     runs = Runs(output, _summary, flower_commit=COMMIT)
-    for seed in SEEDS:
+    for seed in range(1, seeds + 1):
         for one in _chosen(app):
             wanted = {"kind": "fedavg", "app": one.name, "seed": seed, "config": dict(one.config)}
             runs.make(wanted, lambda: run(flower, one, data, seed))  # noqa: B023
@@ -46,11 +48,12 @@ def private(
     data: Data,
     app: Names = None,
     part: Annotated[str, typer.Option(help="Evaluated on: test or tuning.")] = "test",
+    seeds: Seeds = 3,
     output: Output = FILE,
 ) -> None:
-    """Run apps with privacy, three seeds each."""
+    """Run apps with privacy."""
     runs = Runs(output, _summary, flower_commit=COMMIT)
-    for seed in SEEDS:
+    for seed in range(1, seeds + 1):
         for one in _chosen(app):
             if one.route is None:
                 continue

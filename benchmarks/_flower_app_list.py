@@ -1,0 +1,122 @@
+"""Apps of Flower's repository: their data, their settings, and how each becomes private."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flower_ldp.accounting.dpsgd import noise_multiplier
+
+DELTA = 1e-5
+COMMIT = "fdef7afb1dca3030553be302366cfd285ed6632c"
+Config = Mapping[str, bool | float | int | str]
+
+
+@dataclass(frozen=True)
+class Route:
+    """How an app becomes private: the clients' policy, and settings of its run.
+
+    ``policy`` are the numbers of a DP-SGD plan, of each site: rounds, steps, rate, noise and
+    examples; empty for codewords.
+    """
+
+    name: str
+    unit: str
+    policy: Config = field(default_factory=dict)
+    config: Config = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class App:
+    """An app: its folder under ``examples``, its package, nodes, configuration and data.
+
+    ``reason`` says what is not as it should be.
+    """
+
+    name: str
+    package: str
+    data: str
+    metric: str = "accuracy"
+    nodes: int = 5
+    config: Config = field(default_factory=dict)
+    route: Route | None = None
+    reason: str = ""
+
+    def near(self, private: float, fedavg: float, constant: float) -> bool:
+        """Say whether a private figure is near FedAvg's."""
+        if self.metric == "accuracy":
+            return private >= fedavg - 0.05
+        return private <= fedavg + 0.1 * (constant - fedavg)
+
+
+def dpsgd(
+    rounds: int, steps: int, rate: float, examples: int, epsilon: float = 8.0, **config: float
+) -> Route:
+    """Return DP-SGD per row, with the noise that epsilon and a delta of 1e-5 need."""
+    noise = noise_multiplier(epsilon, DELTA, sample_rate=rate, steps=rounds * steps)
+    noise = round(noise * (1 + 1e-4), 4)  # above it: a policy has few digits
+    plan = {"rounds": rounds, "steps": steps, "rate": rate, "noise": noise}
+    policy = {**plan, "examples": examples, "epsilon": epsilon}
+    return Route("DP-SGD", "row", policy, config)
+
+
+_RGB = "MNIST, in the shape of CIFAR-10"
+APPS = (
+    App(
+        "quickstart-pytorch",
+        "pytorchexample",
+        _RGB,
+        config={"learning-rate": 0.01, "fraction-evaluate": 0.0},
+    ),
+    App(
+        "quickstart-sklearn",
+        "sklearnexample",
+        "MNIST, 27 low frequencies",
+        nodes=400,
+        config={"num-server-rounds": 5},
+        route=Route("codewords, asked once", "client", config={"num-server-rounds": 8}),
+    ),
+    App("quickstart-pytorch-lightning", "pytorchlightning_example", "MNIST", "squared error"),
+    App("quickstart-fastai", "fastai_example", "MNIST, 32 x 32", config={"fraction-train": 1.0}),
+    App(
+        "quickstart-huggingface",
+        "huggingface_example",
+        "WikiText-2: is the hidden word an article or a preposition?",
+        config={"fraction-train": 1.0, "fraction-evaluate": 0.0},
+    ),
+    App(
+        "fl-tabular",
+        "fltabular",
+        "breast cancer",
+        config={"num-server-rounds": 10},
+        route=dpsgd(10, 4, 0.25, 72),
+    ),
+    App(
+        "federated-vae",
+        "fedvaeexample",
+        _RGB,
+        "squared error",
+        config={"learning-rate": 0.05, "num-server-rounds": 5},
+    ),
+    App("opacus", "opacus_fl", _RGB),
+    App(
+        "advanced-pytorch",
+        "pytorch_example",
+        "MNIST, Dirichlet(1)",
+        config={"fraction-train": 1.0, "fraction-evaluate": 0.0},
+    ),
+    App("custom-mods", "custom_mods", _RGB, config={"fraction-evaluate": 0.0}),
+    App("fl-dp-sa", "fl_dp_sa", "MNIST", config={"num-sampled-clients": 5}),
+)
+_TREES = "trees: no mechanism here protects them"
+#: Apps out of reach, and why.
+OTHERS = {
+    "vertical-fl": "split learning needs an app of its own (docs/embedding.md)",
+    "quickstart-jax": "per-row gradients are torch's; as codewords its network is too large",
+    "quickstart-tensorflow": "per-row gradients are torch's; as codewords its network is too large",
+    "quickstart-xgboost": _TREES,
+    "quickstart-catboost": _TREES,
+    "quickstart-monai": "its network has batch normalization, whose averages are no row's own",
+    "flowertune-vit": "its pretrained weights are not on this disk",
+    "flowertune-llm": "its pretrained weights are not on this disk",
+}
