@@ -1,7 +1,8 @@
 """Apps of Flower's repository learn under this package, or why they do not.
 
 * ``fedavg``: each app as it is, on data of this disk in place of a hub's;
-* ``private``: the same app with the diff that ``flower_apps/private`` has of it.
+* ``private``: the same app with the diff that ``flower_apps/private`` has of it;
+* ``page``: docs/flower_apps.md, of what the results file has.
 
     python benchmarks/flower_apps/prepare.py mnist.npz WIKITEXT data
     python benchmarks/flower_apps.py fedavg FLOWER data
@@ -12,12 +13,14 @@ names it.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from statistics import mean
 from typing import Annotated, Any
 
 import typer
 from _flower_app_list import APPS, COMMIT, OTHERS, App
+from _flower_app_page import page as page_of
 from _flower_apps import changed_lines, run
 from _options import RESULTS, Output, Seeds
 from _runs import Runs, deviation, like
@@ -27,6 +30,7 @@ Flower = Annotated[Path, typer.Argument(exists=True, help=f"Checkout of adap/flo
 Data = Annotated[Path, typer.Argument(exists=True, help="What flower_apps/prepare.py wrote.")]
 Names = Annotated[list[str] | None, typer.Option("--app", help="By name; repeatable.")]
 FILE = RESULTS / "flower_apps.json"
+PAGE = RESULTS.parents[1] / "docs" / "flower_apps.md"
 
 
 @command.command()
@@ -71,6 +75,12 @@ def private(
     runs.show()
 
 
+@command.command()
+def page(results: Output = FILE) -> None:
+    """Write docs/flower_apps.md from a results file."""
+    PAGE.write_text(page_of(json.loads(results.read_text())))
+
+
 def _chosen(names: list[str] | None) -> list[App]:
     return [app for app in APPS if not names or app.name in names]
 
@@ -97,6 +107,7 @@ def _row(app: App, runs: list[dict[str, Any]]) -> dict[str, Any]:
         "epsilon": max((one["epsilon"] for one in hidden), default=None),
         "delta": max((one["delta"] for one in hidden), default=None),
         "private": _figures(hidden),
+        "seeds": [len(plain), len(hidden)],
         "near": None,
         "lines": hidden[-1]["lines"] if hidden else None,
         "minutes": round(mean(one["seconds"] for one in hidden) / 60, 1) if hidden else None,

@@ -1,0 +1,31 @@
+"""docs/flower_apps.md has the figures of its result file."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def found() -> Any:
+    return json.loads((ROOT / "benchmarks" / "results" / "flower_apps.json").read_text())
+
+
+def test_the_page_is_made_of_the_file(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    page = import_module("_flower_app_page").page(found)
+    assert (ROOT / "docs" / "flower_apps.md").read_text(encoding="utf-8") == page
+
+
+def test_no_run_spends_more_than_its_plan(found: Any) -> None:
+    private = [run for run in found["runs"] if run["kind"] == "private"]
+    assert private
+    for run in private:
+        assert run["epsilon"] <= 8
+        assert run["delta"] <= 1e-5
