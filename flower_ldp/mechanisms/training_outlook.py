@@ -184,9 +184,13 @@ class TrainingOutlook:
 
 
 def outputs(arrays: Mapping[str, NDArray[Any]]) -> int:
-    """Return the outputs of a model's last layer by its array's first axis, at least 2."""
-    sizes = [int(one.shape[0]) for one in arrays.values() if one.dtype.kind == "f" and one.ndim]
-    return max([2, *sizes[-1:]])
+    """Return the outputs of a model's last layer by its array's first axis, at least 2.
+
+    Without an array of two axes they are 2: vectors are coefficients of one number.
+    """
+    found = [one for one in arrays.values() if one.dtype.kind == "f" and one.ndim]
+    is_matrix = any(one.ndim > 1 for one in found)
+    return max(2, int(found[-1].shape[0])) if is_matrix else 2
 
 
 def _two_digits(value: float) -> int:

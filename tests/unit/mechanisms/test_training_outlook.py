@@ -121,3 +121,4 @@ def test_outputs_are_those_of_the_last_layer() -> None:
     assert outputs(layers) == 7
     assert outputs({**layers, "steps": np.array(9)}) == 7
     assert outputs({"one": np.zeros((1, 3))}) == 2
+    assert outputs({"coef": np.zeros(10), "intercept": np.zeros(())}) == 2
