@@ -14,7 +14,7 @@ _SGD = "optimizer=lambda weights: torch.optim.SGD(weights, lr=0.5),"
 _LIKE = "like=...,  # a public row: entries, types and shapes of a row"
 _COLLATED = "Collated({rows}, collator),  # one that pads to a fixed length"
 _CLASSES = "classes=...,  # all public classes; leave it out for numbers"
-_FASTAI_ROWS = "{fits}.dls.train_ds,  # rows must be (*inputs, *targets)"
+_FASTAI_ROWS = "{fits}.dls.train_ds,  # tuples (*inputs, *targets), before any collate_fn"
 _COLLATED_LIKE = "like=Collated([public], collator)[0],"
 #: The arguments of private_training by library, or of private_fit.
 _CALLS = {
@@ -71,9 +71,11 @@ def training(codes: list[Code], library: str) -> tuple[Note, list[str]]:
         one for one in _NAMES if f" {one}(" in body or f" {one}," in body or f"*{one}(" in body
     ]
     lines = [f"{_IMPORT}{', '.join(sorted([*names, function]))}"]
-    if "torch." in body and "torch" not in code.imports:
+    if library != "sklearn" and "torch" not in code.imports:  # public rows are of tensors
         lines.insert(0, "import torch")
-    return Note(code.at(statement), text + _rest(code, handler, statement), by_hand=True), lines
+    return Note(
+        code.at(statement), text + _rest(code, handler, statement, call), by_hand=True
+    ), lines
 
 
 def _owner(call: ast.Call) -> ast.expr:
@@ -129,11 +131,13 @@ def _loss(code: Code, loop: Function | None) -> str:
     return f"lambda model, row: {found[0]}(model(row[{keys[0]}]), row[{keys[1]}]),"
 
 
-def _rest(code: Code, handler: Function, statement: ast.stmt) -> str:
+def _rest(code: Code, handler: Function, statement: ast.stmt, training: ast.Call) -> str:
     """Say what of the handler no longer works: results of the loop, and another device."""
     targets = statement.targets if isinstance(statement, ast.Assign) else []
     names = {one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)}
-    told = f"\n    Take out what it returned: {', '.join(sorted(names))}." if names else ""
+    if _maker(code, training, handler).endswith("Trainer."):
+        names.add(code.source(_owner(training)))
+    told = f"\n    Take out what reads {', '.join(sorted(names))} after it." if names else ""
     for call, name in code.calls(handler):
         if name.endswith(".to") and call.lineno < statement.lineno:
             told += f"\n    Take out the device, line {call.lineno}: training is on the CPU."

@@ -64,7 +64,7 @@ def test_few_sites_train_by_dpsgd_and_their_loop_is_left_to_the_author(folder: P
         "        optimizer=lambda weights: torch.optim.SGD(weights, lr=0.5),\n"
         "        like=...,  # a public row: entries, types and shapes of a row\n"
         "    )\n"
-        "    Take out what it returned: loss.\n"
+        "    Take out what reads loss after it.\n"
         "    Take out the device, line 16: training is on the CPU.",
     }
     assert len(found["warnings"]) == 1
@@ -114,7 +114,7 @@ def test_what_is_printed_is_a_diff_that_makes_what_write_writes(
             apps.LIGHTNING,
             "lightning",
             14,
-            ["model,", "train_loader.dataset,", "**lightning(model),"],
+            ["model,", "train_loader.dataset,", "**lightning(model),", "reads trainer"],
         ),
         (apps.FASTAI, "fastai", 11, ["learn.dls.train_ds,", "**fastai(learn),"]),
         (
