@@ -22,6 +22,7 @@ slowly: `opacus` has a learning rate of 0.001.
 - **Epsilon**: total of one row, or of one client, in the whole run, at δ = 1e-5 (codewords: δ = 0).
 - **Lines**: added plus removed by `git diff --numstat` after `ruff format`, without imports and
   loader.
+- **Minutes** of one run on half a core of a busy machine.
 - **Seeds** of the split and the first weights, of FedAvg and private if they differ. Deviations are
   given from two seeds on.
 

@@ -61,10 +61,7 @@ def private(
         for one in _chosen(app):
             if one.route is None:
                 continue
-            config = {**one.config, **one.route.config}
-            wanted = {"kind": "private", "app": one.name, "seed": seed, "config": config}
-            if one.route.policy:
-                wanted["plan"] = one.route.policy
+            wanted = {"kind": "private", "app": one.name, "seed": seed, **_settings(one)}
             if part != "test":
                 wanted["part"] = part
             lines = changed_lines(flower, one)
@@ -85,6 +82,14 @@ def _chosen(names: list[str] | None) -> list[App]:
     return [app for app in APPS if not names or app.name in names]
 
 
+def _settings(app: App) -> dict[str, Any]:
+    """Return what tells an app's private runs from those at earlier settings."""
+    if app.route is None:
+        return {}
+    plan = {"plan": dict(app.route.policy)} if app.route.policy else {}
+    return {"config": {**app.config, **app.route.config}, **plan}
+
+
 def _summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [_row(app, runs) for app in APPS] + [
         {"name": name, "route": None, "reason": reason} for name, reason in OTHERS.items()
@@ -93,8 +98,9 @@ def _summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _row(app: App, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Return an app's line: its figures, whether the private one is near, lines and minutes."""
-    kinds = {k: like(runs, app=app.name, kind=k) for k in ("fedavg", "private")}
-    plain, hidden = kinds["fedavg"], [one for one in kinds["private"] if "part" not in one]
+    plain = like(runs, app=app.name, kind="fedavg")
+    hidden = like(runs, app=app.name, kind="private", **_settings(app))
+    hidden = [one for one in hidden if "part" not in one]
     found: dict[str, Any] = {
         "name": app.name,
         "data": app.data,
