@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import fill
 from typing import Any
 
 _HEAD = """\
@@ -53,7 +54,10 @@ def page(found: dict[str, Any]) -> str:
     rows = "".join(f"| {' | '.join(_cells(one))} |\n" for one in run)
     routes = "".join(f"- **{one['name']}**: {one['route']}, per {one['unit']}.\n" for one in run)
     left = [one for one in found["summary"] if one not in run or one["reason"]]
-    reasons = "".join(f"- **{one['name']}**: {_reason(one)}.\n" for one in left)
+    reasons = "".join(
+        fill(f"- **{one['name']}**: {_reason(one)}.", 100, subsequent_indent="  ") + "\n"
+        for one in left
+    )
     head = _HEAD.format(commit=found["flower_commit"][:12])
     return head + said + _TABLE + rows + _ROUTES + routes + _REST + reasons + _TAIL
 
