@@ -74,7 +74,7 @@ _OF_THREAD: tuple[tuple[Callable[[], Any], Callable[[Any], Any], Any], ...] = (
     (np.geterr, lambda found: np.seterr(**found), None),
     (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, None),
     (torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, None),
-    (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms, None),
+    (torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode, None),
 )
 
 

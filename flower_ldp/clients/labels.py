@@ -285,14 +285,16 @@ class PrivateDataset:
 
 
 def true_labels(dataset: Data) -> NDArray[np.int64]:
-    """Read the items' labels in order; -1 for one that is no integer of at least 0."""
-    found = []
+    """Read the items' labels in order; -1 for one that is no integer of at least 0, or missing."""
+    labels, is_labelled = [], False
     for index in range(len(dataset)):
         item = dataset[index]
-        if not isinstance(item, (tuple, list)) or len(item) < 2:
-            raise ValueError("dataset must have items of features and a label, as (image, label)")
-        found.append(read_label(item[-1], MAX_CATEGORIES))
-    return np.array(found, dtype=np.int64)
+        has = isinstance(item, (tuple, list)) and len(item) > 1
+        labels.append(read_label(item[-1] if has else None, MAX_CATEGORIES))
+        is_labelled |= has
+    if labels and not is_labelled:
+        raise ValueError("dataset must have items of features and a label, as (image, label)")
+    return np.array(labels, dtype=np.int64)
 
 
 def private_dataset(

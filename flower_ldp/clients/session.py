@@ -7,9 +7,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from itertools import islice
 from threading import Lock
 from typing import Any, Protocol, TypeVar
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +112,10 @@ class Data(Protocol):
         """Return a row: numbers, a tuple or list with its target last, or for a loss any form."""
 
 
+#: Types of keys, besides tuples of these.
+_KEYS = (str, bytes, int, bool, float, UUID, date, datetime)
+
+
 def by_group(groups: Iterable[Hashable] | None, rows: int) -> list[NDArray[np.int64]]:
     """Return the row numbers of each group, int64; without groups each row is one.
 
@@ -148,7 +154,6 @@ def _key(group: Hashable) -> Hashable:
     if type(group) is tuple:
         parts = tuple(map(_key, group))
         return None if None in parts else parts
-    if group is None or group == "" or type(group).__hash__ is object.__hash__:
+    if type(group) not in _KEYS or group == "":  # others compare by code of their own
         return None
-    hash(group)
-    return group if (group == group) is True else None  # NaN is not itself, a tensor not one truth
+    return group if group == group else None  # NaN is not itself

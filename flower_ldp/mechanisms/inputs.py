@@ -9,10 +9,10 @@ Reports and counts are public, and malformed ones are refused.
 import logging
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, SupportsIndex, TypeVar
+from typing import Any, SupportsIndex, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -70,9 +70,13 @@ def plain_array(value: object) -> NDArray[Any]:
         return np.array(None)
 
 
+def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
+
+
 def plain_vector(value: object) -> NDArray[Any]:
     """Return a copy as :func:`plain_array`; of a list, one axis whose entries are as given."""
-    if not isinstance(value, list | tuple):
+    if not _is_sequence(value):
         return plain_array(value).copy()
     vector = np.empty(len(value), dtype=object)
     for place, entry in enumerate(value):
@@ -128,9 +132,11 @@ def read_records(
 ) -> tuple[NDArray[Any] | None, tuple[int, ...]]:
     """Return one record or a table of them as real numbers, or None; and the public shape.
 
-    ``shape`` is ``(width,)`` or ``(n, width)``, or ValueError; None takes the value's own number of
-    rows as public.
+    ``shape`` is ``(width,)`` or ``(n, width)``, or ValueError; None takes an array's own number of
+    rows as public. What a list is would be told by its private entries.
     """
+    if shape is None and _is_sequence(value):
+        raise ValueError(f"shape must be given for a list: ({width},) or (n, {width})")
     if shape is not None and (len(shape) not in (1, 2) or shape[-1] != width):
         raise ValueError(f"shape must be ({width},) or (n, {width}), got {shape}")
     if shape is not None:
@@ -142,7 +148,7 @@ def read_records(
 
 def read_rows(value: object, shape: tuple[int, ...]) -> NDArray[Any] | None:
     """Return real numbers of the public shape, or None. Each row of a list is read by itself."""
-    if isinstance(value, list | tuple) and len(shape) == 2 and len(value) == shape[0]:
+    if len(shape) == 2 and _is_sequence(value) and len(value) == shape[0]:
         rows = [real_array(row) for row in value]
         blank = np.full(shape[1], math.nan)
         value = np.array([as_double(row) if row.shape == shape[1:] else blank for row in rows])

@@ -36,6 +36,8 @@ GOOD_RATIO, HOPELESS_RATIO = 1.0, 0.25
 TYPICAL_AGREEMENT = (0.06, 0.4)
 #: More sites are no advice.
 _MOST_SITES = 1_000
+#: With less of the wanted ratio no change is named.
+_LEAST_SHORT = 1e-6
 #: Less noise is no advice: it has an epsilon that means nothing.
 _LEAST_NOISE = 0.3
 #: With less noise, a larger rate at the same epsilon has a ratio that is larger by a tenth or more.
@@ -134,7 +136,7 @@ class TrainingOutlook:
         if self.verdict is Verdict.GOOD:
             return None
         short = self.ratios[0] / GOOD_RATIO
-        if short <= 0.0:
+        if short < _LEAST_SHORT:
             return TrainingRemedies(None, None, None)
         sites, noise = self.sites / short**2, self.plan.noise * short
         return TrainingRemedies(
@@ -190,7 +192,7 @@ def outputs(arrays: Mapping[str, NDArray[Any]]) -> int:
     """
     found = [one for one in arrays.values() if one.dtype.kind == "f" and one.ndim]
     is_matrix = any(one.ndim > 1 for one in found)
-    return max(2, int(found[-1].shape[0])) if is_matrix else 2
+    return min(max(2, int(found[-1].shape[0])), 1 << 32) if is_matrix else 2
 
 
 def _two_digits(value: float) -> int:

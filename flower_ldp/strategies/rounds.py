@@ -230,7 +230,7 @@ class SpendingReport:
 
     def __str__(self) -> str:
         lines = [
-            f"NOT COVERED: replies to {kind} messages, which are in no total"
+            f"NOT COUNTED: replies to {kind} messages, which are in no total here"
             for kind in self.uncounted
         ]
         if self.raw:

@@ -88,8 +88,9 @@ def test_labels_of_plain_lists_are_read() -> None:
 
 def test_a_label_that_is_no_integer_is_unknown_and_leaves_the_others_alone() -> None:
     wrong = (0.5, None, "x", -3, math.nan, torch.tensor([1]), torch.tensor(0.5))
-    found = true_labels([("a", 3), *(("b", label) for label in wrong), ("c", 2.0)])
-    assert found.tolist() == [3, *[-1] * len(wrong), 2]
+    items = [("a", 3), *(("b", label) for label in wrong), ("c",), ("c", 2.0)]
+    found = true_labels(items)
+    assert found.tolist() == [3, *[-1] * (len(wrong) + 1), 2]
 
 
 @pytest.mark.parametrize("items", [[3], [("a",)], [{"x": 1, "y": 2}]])

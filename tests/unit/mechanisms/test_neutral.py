@@ -213,8 +213,11 @@ def test_one_bad_row_leaves_the_other_rows_alone(bad: Any) -> None:
     spoiled: list[list[Any]] = rows.tolist()
     spoiled[4][1] = bad
     others = np.arange(20) != 4
-    for codes in (CodebookResponse(np.eye(3), 100.0, rows=20), CodebookEmbedding(100.0, 3)):
-        assert (codes.randomize(spoiled, rng) == rows.argmax(axis=1))[others].all()
+    for found in (
+        CodebookResponse(np.eye(3), 100.0, rows=20).randomize(spoiled, rng),
+        CodebookEmbedding(100.0, 3).randomize(spoiled, rng, (20, 3)),
+    ):
+        assert (found == rows.argmax(axis=1))[others].all()
     laplace = Laplace(100.0, 3, rows=20)
     found = laplace.estimate(laplace.randomize(spoiled, rng))
     # 30 scales of the noise
@@ -222,14 +225,15 @@ def test_one_bad_row_leaves_the_other_rows_alone(bad: Any) -> None:
     assert np.abs(found[4] - 1 / 3).max() < 0.6
     for one_hot in (False, True):
         bits = UnaryEncoding(100.0, 3, one_hot)
-        assert (bits.randomize(spoiled, rng) == rows)[others].all()
+        assert (bits.randomize(spoiled, rng, (20, 3)) == rows)[others].all()
         assert (bits.randomize(np.where(rows > 0, 1, -1.0), rng) == rows).all()
 
 
 def test_a_record_of_large_integers_is_read_alike_beside_any_other() -> None:
     mechanism = CodebookEmbedding(100.0, 2)
     large = [2**53, 2**53 + 1]  # the same double
-    assert mechanism.encode([large, [1, 0]])[0] == mechanism.encode([large, [1, 0.5]])[0]
+    first, second = (mechanism.encode([large, [1, one]], (2, 2))[0] for one in (0, 0.5))
+    assert first == second
 
 
 def test_one_bad_label_leaves_the_other_labels_alone() -> None:

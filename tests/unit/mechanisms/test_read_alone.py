@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserList, deque
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -10,7 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from flower_ldp.mechanisms import KaryResponse, RROnBins, RRWithPrior
+from flower_ldp.mechanisms import (
+    CodebookEmbedding,
+    KaryResponse,
+    RandomSource,
+    RROnBins,
+    RRWithPrior,
+    UnaryEncoding,
+)
 from flower_ldp.mechanisms.inputs import read_label, read_labels, read_records
 from flower_ldp.mechanisms.laplace import read_simplex_rows
 from tests.unit.mechanisms.test_neutral import DEEP, NO_NUMBERS, Hostile
@@ -50,7 +58,7 @@ def test_a_lists_label_is_read_alike_beside_any_other(name: str, place: int) -> 
     for odd, is_one in ODD_LABELS:
         given = list(plain)
         given[place] = odd
-        for labels in (given, tuple(given)):
+        for labels in (given, tuple(given), deque(given), UserList(given)):
             found = read(labels)
             assert found.shape == (4,)
             assert (found == read(plain))[others].all()
@@ -74,6 +82,13 @@ def test_a_lists_row_is_read_alike_beside_any_other(which: int) -> None:
         found, good = read_simplex_rows(rows, (20, 3))
         assert good[others].all()
         assert (found == plain)[others].all()
-        records, _ = read_records(rows, 3, (20, 3))
+        records, _ = read_records(deque(rows), 3, (20, 3))
         assert records is not None
         assert (records == plain)[others].all()
+
+
+def test_a_list_of_records_needs_a_shape_which_its_entries_do_not_tell() -> None:
+    for mechanism in (UnaryEncoding(1.0, 3), CodebookEmbedding(1.0, 3)):
+        for records in ([[1, 0, 0], [0, 1]], [[1, 0, 0], [0, 1, 0]], [1, 0, 0]):
+            with pytest.raises(ValueError, match=r"shape must be given for a list: \(3,\) or"):
+                mechanism.randomize(records, RandomSource.seeded(1))

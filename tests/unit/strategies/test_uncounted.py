@@ -49,6 +49,6 @@ def test_what_was_sent_without_a_proposal_is_named(
     ask_evaluation(strategy, MODEL)
     report = strategy.privacy_spent()
     assert report.uncounted == uncounted
-    assert str(report).count("NOT COVERED") == len(uncounted)
+    assert str(report).count("NOT COUNTED") == len(uncounted)
     for kind in uncounted:
         assert f"replies to {kind} messages" in str(report)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -275,6 +277,16 @@ class Labels(Sequence[str]):
         return f"patient {index}"
 
 
+class Everybody(str):
+    """A key that is equal to each other."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return hash("ann")
+
+
 @pytest.mark.parametrize(
     ("groups", "rows"),
     [
@@ -284,6 +296,9 @@ class Labels(Sequence[str]):
         (Labels(OSError("no file")), [[0], [1], [3]]),
         (Labels(SystemExit(3)), [[0], [1], [3]]),
         (Labels(IndexError()), [[0], [1], [3]]),
+        # Its own comparison says that it is everybody.
+        (["ann", Everybody(), "ann", Everybody("ann")], [[0, 2]]),
+        ([UUID(int=1), date(2026, 1, 2), UUID(int=1), ("a", 1)], [[0, 2], [1], [3]]),
     ],
 )
 def test_groups_are_their_values_and_one_that_cannot_be_read_is_none(
