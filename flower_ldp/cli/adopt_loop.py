@@ -62,9 +62,9 @@ def training(codes: list[Code], library: str) -> tuple[Note, list[str]]:
         "rows": f"{rows}.dataset" if "load" in rows else rows,
         "loss": _loss(source, loop),
     }
-    taken = [one.arg for one in handler.args.args]  # an old client's fit has no context
-    context = taken[1] if len(taken) == 2 else "context"
-    arguments = [f"{context},", *_CALLS.get(library, _OTHERS)]
+    taken = [one.arg for one in handler.args.args]
+    context = f"{taken[1]}," if len(taken) == 2 else "context,  # that client_fn got"
+    arguments = [context, *_CALLS.get(library, _OTHERS)]
     body = "".join(f"\n        {one.format_map(given)}" for one in arguments)
     text = f"in place of `{ast.unparse(statement)}`\n    {function}({body}\n    )"
     names = [

@@ -153,6 +153,11 @@ def test_old_clients_keep_their_mods_behind_the_gate_but_for_those_that_cannot_s
     server = apps.SERVER.replace("strategy.start(", "workflow(")
     folder = apps.write(tmp_path / "app", apps.OLD, server=server)
     found = facts("adopt", folder, *MANY)
+    (by_hand, _) = facts("adopt", folder, *FEW)["by_hand"]
+    assert (
+        "context,  # that client_fn got\n        self.net,\n        self.trainloader"
+        in by_hand["text"]
+    )
     mods = "mods=[LdpMod(train=CodewordRelease()), legacy_client_mod, noting]"
     assert mods in found["diff"]
     told = "\n".join(found["warnings"])
