@@ -70,3 +70,73 @@ def test_settings_of_the_runs() -> None:
         sizes = [f"{case['weights']:,}", f"{case['examples']:,}", str(case["sites"])]
         numbers = [f"{case[of]:g}" for of in ("rate", "noise", "learning_rate")]
         assert row == [name, *sizes, *numbers, f"{statistics.mean(case['agreement']):.3f}"]
+
+
+def shown(one: dict[str, Any], of: str = "score") -> str:
+    """Return mean and spread: R2, or an accuracy in percent."""
+    mean, spread = one[of], one[f"{of}_standard_deviation"]
+    if one["data"] == "diabetes":
+        return f"{mean:.2f} ± {spread:.2f}"
+    return f"{100 * mean:.1f} ± {100 * spread:.1f} %"
+
+
+DATA = {"breast cancer": "cancer", "CIFAR-10": "cifar", "MNIST": "mnist"}
+
+
+def test_estimators_of_scikit_learn() -> None:
+    found = results("few_sites_estimators")["summary"]
+    rows = rows_after("| data | estimator | score |", PAGE)
+    assert sum(bool(cell) for row in rows for cell in row[3:7]) == len(found)
+    assert {one["seeds"] for one in found} == {5}
+    for name, estimator, _, *cells, without in rows:
+        wanted = DATA.get(name, name), estimator.strip("`")
+        kind = [one for one in found if (one["data"], one["estimator"]) == wanted]
+        assert {shown(one, "without_privacy") for one in kind} == {without}
+        by_epsilon = {one["epsilon"]: shown(one) for one in kind}
+        assert cells == [by_epsilon.get(epsilon, "") for epsilon in (1.0, 2.0, 4.0, 8.0)]
+
+
+WAYS = ("automatic", "fixed", "a tenth", "ten times", "hundred times", "learned")
+
+
+def test_ways_to_clip() -> None:
+    found = {
+        (one["data"], one["epsilon"], one["way"]): one for one in results("clipping")["summary"]
+    }
+    assert len(found) == 5 * 2 * len(WAYS)
+    assert {one["seeds"] for one in found.values()} == {10}
+    rows = rows_after("| data | ε | automatic |", PAGE)
+    settings = rows_after("| data | ε | automatic |", BENCHMARKS)
+    assert len(rows) == len(settings) == 10
+    for row, lengths in zip(rows, settings, strict=True):
+        assert row[:2] == lengths[:2]
+        kind = [found[DATA.get(row[0], row[0]), float(row[1]), way] for way in WAYS]
+        assert row[2:] == [shown(one) for one in kind]
+        steps = [f"{one['length_of_step']:g}" for one in kind]
+        steps[1] += f" (C = {kind[1]['clip']:g})"
+        assert lengths[2:] == steps
+
+
+def test_what_the_page_says_of_ways_to_clip() -> None:
+    found = {
+        (one["data"], one["epsilon"], one["way"]): one["score"]
+        for one in results("clipping")["summary"]
+    }
+    pairs = [pair[:2] for pair in found if pair[2] == "automatic"]
+
+    def gains(way: str) -> dict[tuple[str, float], float]:
+        """Of a way over automatic clipping."""
+        return {pair: found[*pair, way] - found[*pair, "automatic"] for pair in pairs}
+
+    page = words(PAGE)
+    best, learned = gains("fixed"), gains("learned")
+    assert f"is at most {100 * max(best.values()):.1f} points below the best length" in page
+    lost = found["mnist", 2.0, "fixed"] - found["mnist", 2.0, "ten times"]
+    assert f"MNIST loses {100 * lost:.0f} points at ε = 2" in page
+    assert sum(one > 0 for one in learned.values()) == 3
+    assert sum(one < 0 for one in learned.values()) == 7
+    assert f"in three rows, by {100 * max(learned.values()):.1f} points at most" in page
+    numbers = [one for (data, _), one in learned.items() if data == "diabetes"]
+    others = [one for (data, _), one in learned.items() if data != "diabetes"]
+    worst = f"in seven, by up to {-100 * min(others):.1f} points and {-min(numbers):.2f} of R²"
+    assert worst in page
