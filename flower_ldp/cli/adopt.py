@@ -115,6 +115,8 @@ class Adoption:
             federation = find_federation(self.app_dir)
             clients, source = federation.nodes, federation.source
         route, reason = self._route(codes[0], library, clients)
+        rounds = config.get("num-server-rounds")
+        policy = self._policy(route, rounds if type(rounds) is int and rounds > 0 else 10)
         report.tell(
             Fact("library", library, "library"),
             Fact("clients", clients, "clients", f", by {source}"),
@@ -140,7 +142,7 @@ class Adoption:
             report.line(f"\nby hand, {one.place}: {one.text}")
             report.facts["by_hand"].append({"place": one.place, "text": one.text})
         changed = [codes[0]] if server is codes[0] else [codes[0], server]
-        self._change(route, int(config.get("num-server-rounds", 10)), changed, report)
+        self._change(route, changed, policy, report)
         if self.write:
             words = ["flower-ldp", "simulate", self.app_dir, "--nodes", clients, "--policy"]
             started = shlex.join(map(str, [*words, self.app_dir / _POLICY]))
@@ -177,10 +179,8 @@ class Adoption:
         outlook = advise(clients=clients, weights=weights, total_epsilon=self.epsilon).outlook
         if outlook.verdict is not Verdict.HOPELESS:
             return "codeword", f"{once}. {outlook.judgement()}"
-        hopeless = (
-            f"{weights:,} weights are hopeless for codewords: good would be {outlook.remedies}"
-        )
-        return "dpsgd", f"{hopeless}. {_PER_ROW}. {outlook.route}"
+        good = f"for codewords {weights:,} weights are hopeless: good would be {outlook.remedies}"
+        return "dpsgd", f"{good}. {_PER_ROW}. {outlook.route}"
 
     def _weights(self) -> int | None:
         if self.import_model is None:
@@ -195,39 +195,34 @@ class Adoption:
         finally:
             sys.path.pop(0)
 
-    def _change(self, route: str, rounds: int, codes: list[Code], report: Report) -> None:
+    def _change(self, route: str, codes: list[Code], policy: str | None, report: Report) -> None:
         """Print the diff, with the policy; apply it if that was asked."""
-        project, policy = self.app_dir / "pyproject.toml", self.app_dir / _POLICY
+        project = self.app_dir / "pyproject.toml"
         old = project.read_bytes().decode()
         changed = [(code.file, code.name, code.data.decode(), code.edited()) for code in codes]
         changed.append((project, project.name, old, with_dependency(old, route)))
-        text = self._policy(route, rounds)
-        if text is not None:
-            changed.append((policy, _POLICY, "", text))
-        diff = "".join(diff_of(*one) for _, *one in changed)
-        report.line(f"\n{diff}".rstrip("\n"), diff=diff, policy=text, written=[])
-        if text is None:
-            if self.write:
-                raise wrong("--examples", "the policy needs the rows of a client, a public number")
+        if policy is None:
             report.warn("without --examples, the rows of a client, there is no policy")
+        else:
+            changed.append((self.app_dir / _POLICY, _POLICY, "", policy))
+        diff = "".join(diff_of(*one) for _, *one in changed)
+        report.line(f"\n{diff}".rstrip("\n"), diff=diff, policy=policy, written=[])
         if self.write:
-            if policy.exists():
-                raise ConfigError(f"{policy}: is there already, and nothing was written")
+            if (self.app_dir / _POLICY).exists():
+                raise ConfigError(f"{self.app_dir / _POLICY}: is there, so nothing was written")
             for file, _, _, new in changed:
                 file.write_bytes(new.encode())
             report.facts["written"] = [name for _, name, *_ in changed]
 
     def _policy(self, route: str, rounds: int) -> str | None:
+        """Return the policy of a route; None without one, or before the rows are known."""
+        free: tuple[int | None, int | None, float | None] = (None, None, None)
         if route == "codeword":
-            return RoutePolicy(
-                "codeword", self.epsilon, None, 1, None, (None, None, None), None, True
-            ).text()
-        if self.examples is None:
+            return RoutePolicy("codeword", self.epsilon, None, 1, None, free, None, True).text()
+        if route != "dpsgd" or (self.examples is None and not self.write):
             return None
-        plan = (rounds, _STEPS, _RATE)
-        return RoutePolicy(
-            "dpsgd", self.epsilon, self.delta, 1, self.examples, plan, None, True
-        ).text()
+        cost, plan = (self.epsilon, self.delta), (rounds, _STEPS, _RATE)
+        return RoutePolicy("dpsgd", *cost, 1, self.examples, plan, None, True).text()
 
 
 def _codes(folder: Path, name: str) -> list[Code]:

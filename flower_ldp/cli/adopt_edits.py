@@ -2,21 +2,21 @@
 
 import ast
 import re
+import tomllib
 
 from flower_ldp.cli.adopt_code import Code, Note
 from flower_ldp.errors import ConfigError
 
 #: Mods that wait for what no report holds, or add noise that the report has.
-_NEEDLESS = (
-    "secaggplus_mod",
-    "secagg_mod",
-    "fixedclipping_mod",
-    "adaptiveclipping_mod",
-    "LocalDpMod",
-)
+_MASKS, _CLIPS = ("secaggplus_mod", "secagg_mod"), ("fixedclipping_mod", "adaptiveclipping_mod")
 #: Arguments that CodewordStrategy keeps of FedAvg's; its rounds share the clients by themselves.
 _KEPT = ("min_train_nodes", "min_available_nodes", "arrayrecord_key", "configrecord_key")
 _FLOWERS = "flwr.serverapp.strategy."
+#: Flower's strategies that average models.
+_AVERAGING = (
+    *("FedAvg", "FedAvgM", "FedAdam", "FedYogi", "FedAdagrad", "FedProx", "FedMedian"),
+    *("FedTrimmedAvg", "Krum", "MultiKrum", "Bulyan"),
+)
 
 
 def put_gate(code: Code, app: str, route: str, imports: list[str]) -> list[Note]:
@@ -44,8 +44,9 @@ def put_gate(code: Code, app: str, route: str, imports: list[str]) -> list[Note]
         code.put(*code.span(old), f"[{gate}, *{code.source(old)}]")
         return notes
     for one in old.elts:
-        if (name := code.dotted(one).rpartition(".")[2]) in _NEEDLESS:
-            why = "a masked sum has no epsilon" if "secagg" in name else "reports have their noise"
+        name = code.dotted(one).rpartition(".")[2]
+        if name in (*_MASKS, *_CLIPS, "LocalDpMod"):
+            why = "a masked sum has no epsilon" if name in _MASKS else "reports have their noise"
             notes.append(Note(code.at(one), f"{name} is taken out of the mods: {why}"))
         else:
             mods.append(code.source(one))
@@ -75,15 +76,13 @@ def put_strategy(code: Code, route: str, epsilon: float) -> list[Note]:
         lines += ["from flower_ldp.strategies import CodewordStrategy"]
     name = "" if call is None else code.dotted(call)
     code.add_imports(*lines)
-    if not isinstance(call, ast.Call) or not name.startswith(_FLOWERS) or call.args:
-        own = (
-            f"{name} is no strategy of flwr.serverapp's"
-            if name
-            else "no strategy is started by its name"
+    given = {one.arg: one.value for one in call.keywords} if isinstance(call, ast.Call) else {}
+    known = name.removeprefix(_FLOWERS) in _AVERAGING
+    if not isinstance(call, ast.Call) or not known or call.args or None in given:
+        text = (
+            f"put `strategy = {new}` and strategy.start(...) in place of {name or 'its strategy'}"
         )
-        text = f"{own}. Put `strategy = {new}` in its place, and strategy.start(...)"
         return [Note(code.name if call is None else code.at(call), text, by_hand=True)]
-    given = {one.arg: one.value for one in call.keywords}
     notes = [
         Note(code.at(value), f"{key} gets no metrics of clients any more")
         for key, value in given.items()
@@ -113,4 +112,6 @@ def with_dependency(text: str, route: str) -> str:
     needed = '"flower-ldp"' if route == "codeword" else '"flower-ldp[dpsgd]"'
     if "flower-ldp" in text:
         return text
-    return re.sub(r"(?m)^dependencies = \[\n", rf"\g<0>    {needed},\n", text, count=1)
+    added = re.sub(r"(?m)^dependencies = \[\n", rf"\g<0>    {needed},\n", text, count=1)
+    is_right = needed[1:-1] in tomllib.loads(added)["project"].get("dependencies", [])
+    return added if is_right else text

@@ -166,7 +166,7 @@ def test_old_clients_keep_their_mods_behind_the_gate_but_for_those_that_cannot_s
     assert "the mod noting sees the app's raw reply" in told
     (by_hand,) = found["by_hand"]
     assert by_hand["place"] == "ward/server_app.py"
-    assert "answers_per_client=1)` in its place" in by_hand["text"]
+    assert "answers_per_client=1)` and" in by_hand["text"]
 
 
 def test_other_forms_of_mods_and_strategies(tmp_path: Path) -> None:
@@ -180,7 +180,12 @@ def test_other_forms_of_mods_and_strategies(tmp_path: Path) -> None:
     server = server.replace("FedAvg(", "Mine(").replace("import Net", "import Mine, Net")
     found = facts("adopt", apps.write(tmp_path / "name", client, server=server), *FEW)
     assert "mods=[LdpMod(train=DPSGDRelease()), *MODS]" in found["diff"]
-    assert "ward.task.Mine is no strategy of flwr.serverapp's" in found["by_hand"][1]["text"]
+    assert found["by_hand"][1]["text"].endswith("in place of ward.task.Mine")
+    for number, call in enumerate(["FedAvg(**OPTIONS)", "FedAvg(0.5)", "QFedAvg()"]):
+        server = apps.SERVER.replace("FedAvg(fraction_train=0.5, min_available_nodes=3)", call)
+        server = server.replace("import FedAvg", "import FedAvg, QFedAvg")
+        found = facts("adopt", apps.write(tmp_path / str(number), server=server), *FEW)
+        assert found["by_hand"][1]["place"] == "ward/server_app.py:14"
 
 
 @pytest.mark.parametrize(
@@ -212,7 +217,7 @@ def test_the_route_follows_from_clients_and_weights(folder: Path) -> None:
     ask = ("adopt", folder, "--examples", 100)
     hopeless = facts(*ask, "--clients", 100, "--params", 62_006)
     assert hopeless["route"] == "dpsgd"
-    assert "62,006 weights are hopeless for codewords" in hopeless["reason"]
+    assert "for codewords 62,006 weights are hopeless" in hopeless["reason"]
     assert facts(*ask, "--clients", 100)["route"] == "codeword"
     assert facts(*ask, "--clients", 49)["route"] == "dpsgd"
     assert facts(*ask, "--clients", 49, "--for", "codeword")["route"] == "codeword"
@@ -230,7 +235,9 @@ def test_a_model_is_imported_only_if_asked(tmp_path: Path) -> None:
     ask = ("--clients", 1000, "--import-model")
     folder = apps.write(tmp_path / "app")
     (folder / "ward_model.py").write_text("import torch\nNet = lambda: torch.nn.Linear(30000, 9)\n")
-    assert "270,009 weights" in facts("adopt", folder, *ask, "ward_model:Net")["reason"]
+    assert (
+        "270,009 weights are hopeless" in facts("adopt", folder, *ask, "ward_model:Net")["reason"]
+    )
     told = refused("adopt", folder, *ask, "ward_model:Nothing", code=2)
     assert "makes no torch model" in told
 
@@ -261,10 +268,10 @@ def test_mistakes_are_told_and_nothing_is_written(folder: Path) -> None:
         return done.err
 
     (folder / "policy.yaml").write_text("mine\n")
-    assert "is there already, and nothing was written" in problem()
+    assert "is there, so nothing was written" in problem()
     (folder / "policy.yaml").unlink()
     without = flower_ldp("adopt", folder, "--clients", 5, "--write")
-    assert (without.code, "--examples" in without.err) == (2, True)
+    assert (without.code, without.out, "--examples" in without.err) == (2, "", True)
     for text, why in [
         (apps.CLIENT.replace("ClientApp()", "made()"), "has no line app = ClientApp(...)"),
         (apps.CLIENT.replace("\n", "\r\n"), "must be UTF-8 with \\n"),
