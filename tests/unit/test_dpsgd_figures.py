@@ -64,6 +64,15 @@ def test_verdicts_follow_from_the_runs() -> None:
     assert sum(case["verdict_by_numbers"] == "uncertain" for case in CASES.values()) == 5
 
 
+def test_hopeless_models_with_more_seeds() -> None:
+    again = results("dpsgd_outlook-hopeless")["cases"]
+    assert [*again] == [name for name, case in CASES.items() if case["verdict"] == "hopeless"]
+    rows = rows_after("| hopeless model |", BENCHMARKS)
+    assert rows == [[name, gain(c), f"{c['learning_rate']:g}"] for name, c in again.items()]
+    assert all(len(case["gains"]) == 30 and not case["learned"] for case in again.values())
+    assert f"Thirty seeds gave {gain(again['wine, linear'])} points" in words(PAGE)
+
+
 def test_settings_of_the_runs() -> None:
     rows = rows_after("| model | weights | rows a site |", BENCHMARKS)
     for row, (name, case) in zip(rows, CASES.items(), strict=True):
