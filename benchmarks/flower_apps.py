@@ -117,7 +117,8 @@ def _row(app: App, runs: list[dict[str, Any]]) -> dict[str, Any]:
         "near": None,
         "lines": hidden[-1]["lines"] if hidden else None,
         "minutes": round(mean(one["seconds"] for one in hidden) / 60, 1) if hidden else None,
-        "reason": app.reason or ("" if hidden else "not run"),
+        "reason": app.reason
+        or ("" if hidden else "its private change runs; no figure is measured yet"),
     }
     if hidden and plain:
         found["near"] = app.near(found["private"][0], found["fedavg"][0], found["constant"])

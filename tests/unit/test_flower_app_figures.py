@@ -29,3 +29,14 @@ def test_no_run_spends_more_than_its_plan(found: Any) -> None:
     for run in private:
         assert run["epsilon"] <= 8
         assert run["delta"] <= 1e-5
+
+
+def test_what_counts_as_near(found: Any) -> None:
+    run = [one for one in found["summary"] if one.get("private")]
+    assert run
+    for one in run:
+        private, fedavg, constant = one["private"][0], one["fedavg"][0], one["constant"]
+        if one["metric"] == "accuracy":
+            assert one["near"] == (private >= fedavg - 0.05)
+        else:
+            assert one["near"] == (private <= fedavg + 0.1 * (constant - fedavg))
