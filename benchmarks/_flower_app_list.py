@@ -67,7 +67,7 @@ APPS = (
         "pytorchexample",
         _RGB,
         config={"learning-rate": 0.01, "fraction-evaluate": 0.0},
-        route=dpsgd(3, 70, 0.02, 4_800, **{"learning-rate": 0.3}),
+        route=dpsgd(3, 80, 0.02, 4_800, **{"learning-rate": 0.3}),
     ),
     App(
         "quickstart-sklearn",
