@@ -68,7 +68,6 @@ APPS = (
         _RGB,
         config={"learning-rate": 0.01, "fraction-evaluate": 0.0},
         route=dpsgd(3, 80, 0.02, 4_800, **{"learning-rate": 0.3}),
-        reason="not near at 240 steps of 96 rows",
     ),
     App(
         "quickstart-sklearn",
