@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from flwr.app import MessageType
 
+from flower_ldp.clients.auc import AUCRelease
 from flower_ldp.clients.authorizer import OwnerAuthorizer
 from flower_ldp.clients.dpsgd import AccuracyRelease, DPSGDRelease
 from flower_ldp.clients.histograms import private_histograms
@@ -31,6 +32,7 @@ from flower_ldp.labels.stages import LabelStages, RandomizedLabels
 
 __all__ = [
     "RELEASES",
+    "AUCRelease",
     "AccuracyRelease",
     "Authorizer",
     "CodewordRelease",

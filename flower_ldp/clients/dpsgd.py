@@ -48,8 +48,8 @@ from flower_ldp.wire.layout import ModelLayout
 
 _log = logging.getLogger("flower_ldp")
 
-
-_UNDONE = "the app gave no {}: it must reply to each {} message with what {}(context, ...) returns"
+#: What is told who writes the app, where the package's own code was not called.
+UNDONE = "the app gave no {}: it must reply to each {} message with what {}(context, ...) returns"
 
 
 def _check_keys(release: object, one: str, other: str) -> None:
@@ -153,7 +153,7 @@ class DPSGDRelease(Release):
 class OpenDPSGD(OpenCharged[TrainingSession]):
     """A request for a round of training."""
 
-    undone = _UNDONE.format("private training", "train", "private_training")
+    undone = UNDONE.format("private training", "train", "private_training")
 
     release: DPSGDRelease
     proposed: TrainingPlan | None
@@ -280,10 +280,24 @@ class AccuracyRelease(Release):
 
 
 @dataclass(frozen=True)
-class OpenAccuracy(OpenCharged[CountSession]):
+class OpenEvaluation(OpenCharged[SessionT]):
+    """A request for an evaluation, private for an example."""
+
+    def request(self, metadata: Metadata) -> ReleaseRequest:
+        """Return the request."""
+        return replace(super().request(metadata), per_example=True)
+
+    def _examples(self, permit: Permit) -> int:
+        if permit.examples is None:
+            raise RefusalError(REFUSED_POLICY, "how many examples there are is not known")
+        return permit.examples
+
+
+@dataclass(frozen=True)
+class OpenAccuracy(OpenEvaluation[CountSession]):
     """A request for the share of right predictions."""
 
-    undone = _UNDONE.format("count", "evaluate", "private_accuracy")
+    undone = UNDONE.format("count", "evaluate", "private_accuracy")
 
     release: AccuracyRelease
 
@@ -298,15 +312,9 @@ class OpenAccuracy(OpenCharged[CountSession]):
         epsilon, model = float(self.release.epsilon), wire.model_digest(self.sent)
         return canonical({"mechanism": "example_mean", "epsilon": epsilon, "model": model})
 
-    def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return the request."""
-        return replace(super().request(metadata), per_example=True)
-
     def with_permit(self, permit: Permit) -> OpenAccuracy:
         """Take the number of examples, or refuse."""
-        if permit.examples is None:
-            raise RefusalError(REFUSED_POLICY, "how many examples there are is not known")
-        mechanism = ExampleMean(self.release.epsilon, permit.examples)
+        mechanism = ExampleMean(self.release.epsilon, self._examples(permit))
         return replace(self, charged=CountSession(mechanism, permit.example, self.sent))
 
     def _in_rehearsal(self) -> CountSession:

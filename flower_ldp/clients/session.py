@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from itertools import islice
 from threading import Lock
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 import numpy as np
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from flower_ldp.clients.permit import GrantedRound
 from flower_ldp.errors import ReleaseError
-from flower_ldp.mechanisms.example_sums import ExampleMean
+from flower_ldp.mechanisms.example_sums import ExampleCounts, ExampleMean
+from flower_ldp.mechanisms.random import Ints
 
 Arrays = Mapping[str, NDArray[Any]]
 #: What one example is in a rehearsal, which does not know the owner's policy.
@@ -51,14 +52,16 @@ class TrainingSession:
         return self.trained is not None
 
 
-@dataclass
-class CountSession:
-    """One evaluation. ``total`` is **private**: the exact count."""
+MechanismT = TypeVar("MechanismT", ExampleMean, ExampleCounts)
+TotalT = TypeVar("TotalT", int, Ints)
 
-    mechanism: ExampleMean
+
+@dataclass
+class _Evaluation(Generic[MechanismT, TotalT]):
+    mechanism: MechanismT
     example: str
     sent: Arrays
-    total: int | None = None
+    total: TotalT | None = None
     rehearsal: bool = False
 
     @property
@@ -66,19 +69,28 @@ class CountSession:
         """Whether the count is complete."""
         return self.total is not None
 
-    def finish(self, total: int) -> None:
+    def finish(self, total: TotalT) -> None:
         """Store the count; raise ReleaseError if there is one."""
         if self.total is not None:
             raise ReleaseError("this evaluation was counted: one message, one count")
         self.total = total
 
 
-SessionT = TypeVar("SessionT", TrainingSession, CountSession)
-_current = ContextVar[TrainingSession | CountSession | None]("flower_ldp_handover", default=None)
+class CountSession(_Evaluation[ExampleMean, int]):
+    """One evaluation. ``total`` is **private**: the exact count."""
+
+
+class RankingSession(_Evaluation[ExampleCounts, Ints]):
+    """One evaluation. ``total`` is **private**: the exact counts, of negatives first."""
+
+
+SessionT = TypeVar("SessionT", TrainingSession, CountSession, RankingSession)
+Session = TrainingSession | CountSession | RankingSession
+_current = ContextVar[Session | None]("flower_ldp_handover", default=None)
 
 
 @contextmanager
-def in_session(session: TrainingSession | CountSession) -> Iterator[None]:
+def in_session(session: Session) -> Iterator[None]:
     """Make the session available in the app."""
     token = _current.set(session)
     try:
@@ -93,7 +105,7 @@ def current_session(kind: type[SessionT]) -> SessionT:
     if not isinstance(found, kind):
         raise ReleaseError(
             "nothing was charged here for this: guard the app by LdpMod(train=DPSGDRelease(), "
-            "evaluate=AccuracyRelease(epsilon=...)), and call this in the thread of its handler"
+            "evaluate=AccuracyRelease() or AUCRelease()), and call this in its handler's thread"
         )
     return found
 

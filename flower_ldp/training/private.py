@@ -5,7 +5,6 @@ noisy count of :func:`private_accuracy` (docs/dpsgd_release.md).
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,14 @@ from flower_ldp.clients.session import (
     Arrays,
     CountSession,
     Data,
+    RankingSession,
     TrainingSession,
     current_session,
 )
 from flower_ldp.errors import ReleaseError, quoted
 from flower_ldp.isolation import Tensors
-from flower_ldp.mechanisms.example_sums import ExampleMean, check_bounds
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.example_sums import check_bounds
+from flower_ldp.mechanisms.random import Ints, RandomSource
 from flower_ldp.training.gradients import RowLoss, RowModel, StepSum, grid_unit, noised_whole
 from flower_ldp.training.losses import is_right
 from flower_ldp.training.rows import Examples, Rows, shared
@@ -244,39 +244,52 @@ def private_accuracy(
     """
     del context  # the evaluation is found by the gate's own means
     session = current_session(CountSession)
-    if session.total is not None:
-        raise ReleaseError("this evaluation was counted: one message, one count")
-    check_groups(session.example, groups)
     check_bounds(min(worst, best), max(worst, best))
-    read = Rows(rows, like, strict=session.rehearsal)
-    state = sent_tensors(session.sent, model)
-    count = _Count(RowModel(model, right, read, {}), session.mechanism, worst, best)
-    count.model.check(state)
-    examples, rng = Examples(len(rows), groups, max_rows), RandomSource.from_os()
-    with shared(count, workers) as compute:
-        looked_at = [examples.rows(one, rng).tolist() for one in range(len(examples))]
-        total = compute(state, looked_at)
+
+    def weigh(scores: Sequence[float | None]) -> Ints:
+        # What is not a number counts as 0.
+        found = [0.0 if one is None else (one - worst) / (best - worst) for one in scores]
+        shares = [min(max(0.0, one), 1.0) for one in found]
+        return np.array([session.mechanism.rounded(sum(shares) / max(1, len(shares)))])
+
+    data = model, rows, like, groups, max_rows, workers
+    (total,) = example_total(session, right, weigh, *data)
     session.finish(int(total))
     return RecordDict({"metrics": MetricRecord({"num-examples": session.mechanism.examples})})
 
 
-@dataclass(frozen=True)
-class _Count:
-    model: RowModel
-    mechanism: ExampleMean
-    worst: float
-    best: float
+def example_total(
+    session: CountSession | RankingSession,
+    measure: RowLoss,
+    weigh: Callable[[Sequence[float | None]], Ints],
+    model: nn.Module,
+    rows: Data,
+    like: Any,
+    groups: Iterable[Hashable] | None,
+    max_rows: int,
+    workers: int,
+) -> Ints:
+    """Return the **private** sum of examples' integers, int64.
 
-    def __call__(self, state: Tensors, examples: Sequence[Sequence[int]]) -> torch.Tensor:
-        total = 0
-        with self.model.passes() as passes:
-            for rows in examples:
-                found = [self.model.row(passes, state, index) for index in rows]
-                shares = [0.0 if one is None else self._share(float(one)) for one in found]
-                total += self.mechanism.rounded(sum(shares) / max(1, len(rows)))
-            self.model.check_nothing_kept(passes)
-        return torch.tensor([total])
+    ``weigh`` makes them of the measures of one example's rows, None for a row that fails. Without
+    rows they must be zeros. The other parameters are those of :func:`private_accuracy`.
+    """
+    check_groups(session.example, groups)
+    read = Rows(rows, like, strict=session.rehearsal)
+    state = sent_tensors(session.sent, model)
+    asked = RowModel(model, measure, read, {})
+    asked.check(state)
 
-    def _share(self, score: float) -> float:
-        # What is not a number counts as 0.
-        return min(max(0.0, (score - self.worst) / (self.best - self.worst)), 1.0)
+    def count(state: Tensors, examples: Sequence[Sequence[int]]) -> torch.Tensor:
+        total = weigh([])
+        with asked.passes() as passes:
+            for one in examples:
+                found = [asked.row(passes, state, index) for index in one]
+                total = total + weigh([None if row is None else float(row) for row in found])
+            asked.check_nothing_kept(passes)
+        return torch.from_numpy(total)
+
+    examples, rng = Examples(len(rows), groups, max_rows), RandomSource.from_os()
+    with shared(count, workers) as compute:
+        looked_at = [examples.rows(one, rng).tolist() for one in range(len(examples))]
+        return compute(state, looked_at).numpy()

@@ -1,0 +1,64 @@
+"""Area under the ROC curve by torch, within the charge of the message."""
+
+import math
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import torch
+from flwr.app import Context, MetricRecord, RecordDict
+from torch import nn
+
+from flower_ldp.clients.session import Data, RankingSession, current_session
+from flower_ldp.training.private import example_total
+
+
+def private_auc(
+    context: Context,
+    model: nn.Module,
+    rows: Data,
+    *,
+    like: Any,
+    score: Callable[[Any, Any], tuple[Any, Any]],
+    groups: Iterable[Hashable] | None = None,
+    max_rows: int = 1,
+    workers: int = 1,
+) -> RecordDict:
+    """Count both classes by the score of the model that the server sent; return the app's reply.
+
+    Parameters
+    ----------
+    context, model, rows, like, groups, max_rows, workers
+        As for :func:`~flower_ldp.training.private_accuracy`. A patient's drawn rows share one
+        weight; a row that fails counts nowhere.
+    score : callable
+        ``score(model, row)`` of a batch of one row: a score, clipped to [0, 1], and the class 0
+        or 1. For example ``lambda model, row: (torch.sigmoid(model(row[0])), row[1])``.
+
+    Returns
+    -------
+    RecordDict
+        For the app's reply, without the area. The gate builds its own.
+
+    Raises
+    ------
+    ReleaseError
+        As for :func:`~flower_ldp.training.private_accuracy`; the gate must have
+        :class:`~flower_ldp.clients.AUCRelease`.
+    ValueError
+        As for :func:`~flower_ldp.training.private_training`.
+    """
+    del context  # the evaluation is found by the gate's own means
+    session = current_session(RankingSession)
+    bins = (len(session.mechanism.edges) - 1) // 2
+
+    def place(model: Any, row: Any) -> torch.Tensor:
+        given, target = map(float, score(model, row))
+        if math.isnan(given) or target not in (0, 1):
+            raise ValueError(f"a score must be a number, and a class 0 or 1, got {given}, {target}")
+        # A score of 1 is in the last bin of its own class; single precision would round it up.
+        inside = min(max(0.0, given * bins), math.nextafter(bins, 0))
+        return torch.tensor(target * bins + inside, dtype=torch.float64)
+
+    data = model, rows, like, groups, max_rows, workers
+    session.finish(example_total(session, place, session.mechanism.weights, *data))
+    return RecordDict({"metrics": MetricRecord()})
