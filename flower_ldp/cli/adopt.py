@@ -3,8 +3,8 @@
 import shlex
 import sys
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Annotated, Literal
 
 import typer
@@ -185,10 +185,9 @@ class Adoption:
     def _weights(self) -> int | None:
         if self.import_model is None:
             return self.params
-        module, _, name = self.import_model.partition(":")
         sys.path.insert(0, str(self.app_dir.resolve()))
         try:
-            model = getattr(import_module(module), name)()
+            model = resolve_name(self.import_model)()
             return int(sum(one.numel() for one in model.parameters() if one.requires_grad))
         except (AttributeError, ImportError, TypeError, ValueError) as error:
             raise wrong("--import-model", f"makes no torch model: {error}") from error
