@@ -17,7 +17,7 @@ Data, split and FedAvg's figure of each were fixed before its first private run.
 app's own settings, unless `benchmarks/_flower_app_list.py` names others. Some of them learn
 slowly: `opacus` has a learning rate of 0.001. Settings of private runs were chosen on a held-out
 tenth of the training rows, in trials of the same training outside of Flower.
-
+{earlier}
 - **Figure**: accuracy, or mean squared error per pixel, on rows that nobody trained on.
 - **Near**: accuracy at most 5 points below FedAvg's. A squared error is near if it lies at most a
   tenth of the way from FedAvg's to the best constant's.
@@ -59,7 +59,7 @@ def page(found: dict[str, Any]) -> str:
         fill(f"- **{one['name']}**: {_reason(one)}.", 100, subsequent_indent="  ") + "\n"
         for one in left
     )
-    head = _HEAD.format(commit=found["flower_commit"][:12])
+    head = _HEAD.format(commit=found["flower_commit"][:12], earlier=_earlier(run))
     return head + said + _TABLE + rows + _ROUTES + routes + _REST + reasons + _TAIL
 
 
@@ -68,6 +68,22 @@ The other way round, by codewords: [eight of Flower's apps](eight_apps.md).
 
 Next: [DP-SGD through the gate](dpsgd_release.md).
 """
+
+
+def _earlier(run: list[dict[str, Any]]) -> str:
+    """Return what says which private runs were evaluated on the test rows before those shown."""
+    names = [
+        f"`{one['name']}` ({', '.join(_figure(one['metric'], x, None) for x in one['earlier'])})"
+        for one in run
+        if one["earlier"]
+    ]
+    if not names:
+        return ""
+    text = (
+        "Runs at other settings preceded those shown, on the same test rows, and are in the file: "
+        f"{' and '.join(names)}."
+    )
+    return fill(text, 100) + "\n"
 
 
 def _cells(one: dict[str, Any]) -> list[str]:

@@ -72,7 +72,9 @@ def run(
     diffs = ["loaders", "private" if private else "plain"]
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary,
-        _environment(FLOWER_APPS_DATA=str(data), FLOWER_APPS_SEED=str(seed), FLOWER_APPS_PART=part),
+        _environment(
+            FLOWER_APPS_DATA=str(data.resolve()), FLOWER_APPS_SEED=str(seed), FLOWER_APPS_PART=part
+        ),
     ):
         place = copy_of(flower, app, Path(temporary), diffs)
         policy = _policy(app, place.parent) if private else _ANY_POLICY

@@ -101,6 +101,7 @@ def _row(app: App, runs: list[dict[str, Any]]) -> dict[str, Any]:
     plain = like(runs, app=app.name, kind="fedavg")
     hidden = like(runs, app=app.name, kind="private", **_settings(app))
     hidden = [one for one in hidden if "part" not in one]
+    tested = [one for one in like(runs, app=app.name, kind="private") if "part" not in one]
     found: dict[str, Any] = {
         "name": app.name,
         "data": app.data,
@@ -113,6 +114,7 @@ def _row(app: App, runs: list[dict[str, Any]]) -> dict[str, Any]:
         "epsilon": max((one["epsilon"] for one in hidden), default=None),
         "delta": max((one["delta"] for one in hidden), default=None),
         "private": _figures(hidden),
+        "earlier": [one["figure"] for one in tested if one not in hidden],
         "seeds": [len(plain), len(hidden)],
         "near": None,
         "lines": hidden[-1]["lines"] if hidden else None,

@@ -40,3 +40,12 @@ def test_what_counts_as_near(found: Any) -> None:
             assert one["near"] == (private >= fedavg - 0.05)
         else:
             assert one["near"] == (private <= fedavg + 0.1 * (constant - fedavg))
+
+
+def test_the_page_counts_all_runs_on_test_rows(found: Any) -> None:
+    tested = [one for one in found["runs"] if one["kind"] == "private" and "part" not in one]
+    told = [one for one in found["summary"] if one.get("private")]
+    for one in told:
+        of_it = [run for run in tested if run["app"] == one["name"]]
+        assert len(one["earlier"]) + one["seeds"][1] == len(of_it)
+    assert any(one["earlier"] for one in told)
