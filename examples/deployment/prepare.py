@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -29,14 +30,22 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.policy import load_policy
+from flower_ldp.cli.output import reporting
+from flower_ldp.policy.files import FORMAT
 
 _AUTHORITY_DAYS, _SERVER_DAYS = 3_650, 397
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+# Local variables of a traceback would show keys.
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_show_locals=False,
+)
 
 
 @app.command()
+@reporting(as_json=False)
 def certificates(
     folder: Annotated[Path, typer.Argument(help="Where the files go.")],
     names: Annotated[list[str], typer.Argument(help="Names and addresses of the SuperLink.")],
@@ -68,6 +77,7 @@ def certificates(
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@reporting(as_json=False)
 def site(
     context: typer.Context,
     folder: Annotated[Path, typer.Argument(help="The site's folder; it must not exist.")],
@@ -102,12 +112,18 @@ def make_site(folder: Path, data_id: str, policy: str, *, with_key: bool = True)
     """Make a site's folder, with a policy's text."""
     if policy.count("data_id: CHANGE-ME") != 1:
         raise typer.BadParameter("the policy does not hold 'data_id: CHANGE-ME' once")
+    if folder.exists():
+        raise typer.BadParameter(f"{folder} exists, maybe with what was spent: name a new folder")
+    # As JSON, which YAML reads as text, whatever it is.
+    name = f"data_id: {json.dumps(data_id, ensure_ascii=False)}"
+    text = policy.replace("data_id: CHANGE-ME", name)
+    context = {"folder": folder.absolute()}
+    ledger = FORMAT.parse(text, source="the site's policy", context=context).ledger
     folder.mkdir(mode=0o700, parents=True)
     if with_key:
         node_key(folder)
-    text = policy.replace("data_id: CHANGE-ME", f"data_id: {data_id}")
     _write(folder / "policy.yaml", text.encode(), 0o640)
-    Ledger.open(load_policy(folder / "policy.yaml").ledger, create=True).close()
+    Ledger.open(ledger, create=True).close()
 
 
 def node_key(folder: Path) -> None:

@@ -15,7 +15,7 @@ from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.charges import NO_RUN, told
 from flower_ldp.accounting.zcdp import zcdp_cost
 from flower_ldp.cli.output import File, Report, command, group
-from flower_ldp.cli.route_policy import Route, RoutePolicy
+from flower_ldp.cli.route_policy import Route, RoutePolicy, refuse_options_of_a_route
 from flower_ldp.errors import RefusalError
 from flower_ldp.facts import Fact, keyed
 from flower_ldp.mechanisms import Gaussian
@@ -37,8 +37,8 @@ def sample(
     report: Report,
     simulation: bool = False,
     for_: Annotated[Route | None, typer.Option("--for")] = None,
-    epsilon: float = 8.0,
-    delta: float | None = None,
+    epsilon: Annotated[float, Bounded("(0, 1000000]")] = 8.0,
+    delta: Annotated[float | None, Bounded("[0, 1)")] = None,
     answers: Annotated[int, Bounded("[1, 1000000]")] = 1,
     examples: Annotated[int | None, Bounded("[1, 1000000000000]")] = None,
     example: ExampleName = "row",
@@ -82,6 +82,7 @@ def sample(
         ).text()
         name = f"{for_}.yaml"
     else:
+        refuse_options_of_a_route()
         name = "simulation_policy.yaml" if simulation else "client_policy.yaml"
         text = files("flower_ldp.cli").joinpath("samples", name).read_text(encoding="utf-8")
     report.line(text.rstrip("\n"), name=name, text=text)

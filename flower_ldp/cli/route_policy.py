@@ -4,6 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import click
+from click.core import ParameterSource
+
 from flower_ldp.accounting.dpsgd import noise_multiplier
 from flower_ldp.app_digests import bundle_of, read_bundle
 from flower_ldp.cli.output import wrong
@@ -22,6 +25,17 @@ _ROUTES: dict[str, tuple[str, str, str, float]] = {
     "labels": ("train", "kary_response", "label", 0.0),
     "laplace": ("evaluate", "laplace", "client", 0.0),
 }
+
+
+def refuse_options_of_a_route() -> None:
+    """Raise the error of the first given option that changes nothing without ``--for``."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
+        if given and option.name not in ("simulation", "as_json"):
+            raise wrong(
+                option.opts[0], "it is for the policy of one route: name the route by --for"
+            )
 
 
 @dataclass(frozen=True)
@@ -46,8 +60,10 @@ class RoutePolicy:
             raise wrong(
                 "--examples", "dpsgd needs how many rows or patients there are, a public number"
             )
-        if self.route == "dpsgd" and not 0 < delta * (self.examples or 0) < 1:
-            raise wrong("--delta", f"dpsgd needs one above 0 and below 1 / examples, got {delta:g}")
+        if self.route == "dpsgd" and not 0 < delta * self.answers * (self.examples or 0) < 1:
+            times = "" if self.answers == 1 else f" times {self.answers:,} answers"
+            needed = "dpsgd needs one above 0 and, over all answers, below 1 / examples"
+            raise wrong("--delta", f"{needed}, got {delta:g}{times}")
         if self.app is not None and unit == "client":
             raise wrong("--app", f"{self.route} protects a whole client, whatever its app computes")
         cost = {"epsilon": float(self.epsilon), **({"delta": float(delta)} if delta else {})}

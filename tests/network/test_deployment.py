@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ import pytest
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.policy import load_policy
 from flower_ldp.privacy import Unit
-from tests.cli import flower_ldp
+from tests.cli import flower_ldp, process
 from tests.network.certificates import DEPLOYMENT, make_certificates, prepared
 from tests.network.federation import in_a_hurry
+
+ROOT = DEPLOYMENT.parents[1]
 
 
 def on_one_machine(route: str, folder: Path) -> str:
@@ -64,8 +67,7 @@ def test_an_app_that_nobody_has_read_runs_in_a_sandbox(tmp_path: Path) -> None:
 def test_a_certificate_can_be_renewed_and_nothing_is_overwritten(tmp_path: Path) -> None:
     first = make_certificates(tmp_path)
     authority, server = first.authority.read_bytes(), first.certificate.read_bytes()
-    with pytest.raises(FileExistsError):
-        make_certificates(tmp_path)
+    assert prepared("certificates", str(tmp_path), "localhost", "127.0.0.1") == 1
     first.certificate.unlink()
     first.key.unlink()
     make_certificates(tmp_path)
@@ -74,16 +76,26 @@ def test_a_certificate_can_be_renewed_and_nothing_is_overwritten(tmp_path: Path)
     assert first.key.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_traceback_shows_no_values(tmp_path: Path) -> None:
+    make_certificates(tmp_path)
+    (tmp_path / "ca.crt").write_text("damaged, while ca.key, read before it, is whole")
+    words = (sys.executable, DEPLOYMENT / "prepare.py", "certificates", tmp_path, "localhost")
+    done = process(*words)
+    assert done.returncode == 1
+    assert "load_pem_x509_certificate" in done.stderr
+    assert "PosixPath(" not in done.stderr
+
+
 def test_a_site_has_the_policy_of_the_command_line(tmp_path: Path) -> None:
     words = ("--epsilon", "5", "--examples", "91", "--rounds", "8", "--steps", "5", "--rate", "0.5")
     site, sample = tmp_path / "site", flower_ldp("policy", "sample", "--for", "dpsgd", *words).out
     assert prepared("site", str(site), "--data-id", "ward-7", *words) == 0
     found = (site / "policy.yaml").read_text()
-    assert found == sample.replace("CHANGE-ME", "ward-7")
+    assert found == sample.replace("CHANGE-ME", '"ward-7"')
     assert site.stat().st_mode & 0o777 == 0o700
     assert flower_ldp("policy", "check", site / "policy.yaml").code == 0
-    with pytest.raises(FileExistsError):  # its ledger remembers what was spent
-        prepared("site", str(site), "--data-id", "ward-7", *words)
+    # its ledger remembers what was spent
+    assert prepared("site", str(site), "--data-id", "ward-7", *words) == 2
 
 
 def test_another_route_s_policy_and_no_key(tmp_path: Path) -> None:
@@ -106,3 +118,49 @@ def test_another_route_s_policy_and_no_key(tmp_path: Path) -> None:
 def test_a_policy_that_cannot_be_leaves_no_folder(words: tuple[str, ...], tmp_path: Path) -> None:
     assert prepared("site", str(tmp_path / "site"), "--data-id", "ward-7", *words) == 2
     assert not (tmp_path / "site").exists()
+
+
+@pytest.mark.parametrize("name", ["7", "null", "a: b", "ward 'seven' \"", "Säntis 🏔"])
+def test_a_data_id_is_kept_as_it_is(name: str, tmp_path: Path) -> None:
+    words = ("--data-id", name, "--for", "codeword", "--no-node-key")
+    assert prepared("site", str(tmp_path / "site"), *words) == 0
+    assert load_policy(tmp_path / "site" / "policy.yaml").data_id == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "ward #7", "ward\nreleases: {life: 999}", "ward\x85releases: {life: 999}", "\udcff"],
+)
+def test_a_data_id_that_cannot_be_leaves_no_folder(name: str, tmp_path: Path) -> None:
+    words = ["site", str(tmp_path / "site"), "--data-id", name, "--for", "codeword"]
+    done = process(sys.executable, DEPLOYMENT / "prepare.py", *words)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert all(line.startswith("error: ") for line in done.stderr.splitlines())
+    assert "error: the site's policy" in done.stderr
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_site_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "site").mkdir()
+    (tmp_path / "file").write_text("")
+    prepare = (sys.executable, DEPLOYMENT / "prepare.py", "site")
+    words = ("--data-id", "ward-7", "--for", "codeword")
+    there = process(*prepare, tmp_path / "site", *words)
+    assert (there.returncode, "Traceback" in there.stderr) == (2, False)
+    assert f"Error: Invalid value: {tmp_path / 'site'} exists, " in there.stderr
+    beneath = process(*prepare, tmp_path / "file" / "site", *words)
+    told = f"error: {tmp_path / 'file' / 'site'}: Not a directory\n"
+    assert (beneath.returncode, beneath.stderr) == (1, told)
+
+
+def test_the_guide_s_commands_for_a_site_are_right_as_written(tmp_path: Path) -> None:
+    pytest.importorskip("scipy")
+    guide = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    (commands,) = re.findall(r"```bash\n(flwr build .*?)```", guide, flags=re.DOTALL)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    here = commands.replace("/var/lib/flower-ldp", str(tmp_path))
+    done = process("bash", "-e", "-c", here, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    policy = load_policy(tmp_path / "ward-7" / "policy.yaml")
+    assert (policy.data_id, policy.examples, len(policy.apps)) == ("ward-7", 152, 1)
+    assert done.stdout.endswith((tmp_path / "ward-7" / "policy.yaml").read_text())

@@ -124,14 +124,51 @@ def test_a_route_that_no_policy_can_be_is_refused() -> None:
     sample = ("policy", "sample", "--for")
     assert "--examples" in refused(*sample, "dpsgd", code=2)
     told = refused(*sample, "dpsgd", "--examples", 200_000, code=2)
-    assert "--delta: dpsgd needs one above 0 and below 1 / examples, got 1e-05" in told
+    needed = "--delta: dpsgd needs one above 0 and, over all answers, below 1 / examples, got "
+    assert f"{needed}1e-05\n" in told
+    life = ("--examples", 99_999, "--delta", 9e-6, "--answers")
+    assert flower_ldp(*sample, "dpsgd", *life, 1).code == 0
+    assert f"{needed}9e-06 times 2 answers\n" in refused(*sample, "dpsgd", *life, 2, code=2)
     assert "--delta" in refused(*sample, "dpsgd", "--examples", 5, "--delta", 0, code=2)
     assert "--rounds" in refused(*sample, "dpsgd", "--examples", 5, "--steps", 3, code=2)
     plan = ("--rounds", 1, "--steps", 1, "--rate", 1)
     assert "a plan is for dpsgd" in refused(*sample, "codeword", *plan, code=2)
     assert "protects a whole client" in refused(*sample, "codeword", "--app", "app.fab", code=2)
-    told = refused("policy", "sample", "--for", "signds", "--epsilon", 0)
-    assert "messages.train.signds.epsilon must be a number in (0, 1000000], got 0.0" in told
+    told = refused(*sample, "signds", "--epsilon", 1e6, "--answers", 2)
+    assert "budgets.client.life.epsilon must be a number in (0, 1000000], got 2000000.0" in told
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "interval"),
+    [
+        *[("--epsilon", value, "(0, 1000000]") for value in ("nan", "inf", "0")],
+        *[("--delta", value, "[0, 1)") for value in ("nan", "inf", "-1", "1")],
+    ],
+)
+@pytest.mark.parametrize("route", ["codeword", "dpsgd"])
+def test_a_cost_that_is_none_is_refused(option: str, value: str, interval: str, route: str) -> None:
+    words = ("--for", route, "--examples", 5, option, value)
+    told = refused("policy", "sample", *words, code=2)
+    assert f"Invalid value for {option}: must be in {interval}, got {float(value)}\n" in told
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--epsilon", 8),  # the default, but given
+        ("--delta", 0),
+        ("--answers", 1),
+        ("--examples", 5),
+        ("--example", "row"),
+        ("--rounds", 1),
+        ("--steps", 1),
+        ("--rate", 1),
+        ("--app", "app.fab"),
+    ],
+)
+def test_an_option_of_a_route_is_refused_without_one(words: tuple[object, ...]) -> None:
+    told = refused("policy", "sample", "--simulation", *words, code=2)
+    assert f"{words[0]}: it is for the policy of one route: name the route by --for\n" in told
 
 
 def test_check_says_what_is_allowed(file: Path) -> None:
