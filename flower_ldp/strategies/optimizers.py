@@ -24,9 +24,11 @@ Positive = Annotated[float, Bounded("(0, inf)")]
 Decay = Annotated[float, Bounded("[0, 1)")]
 
 #: All steps together, over the model's norm, if no length is changed; and the longest first step.
-_PATH, _LONGEST_FIRST = 3.0, 0.5
+_PATH, _LONGEST_FIRST = 4.0, 0.5
+#: What is left of a length after the planned rounds if none is changed.
+_FINAL = 0.3
 #: What the norm of zeros, and how fast lengths move, are multiplied by where models say nothing.
-_ZEROS_NORM, _ZEROS_SPEED = 1.25, 1.5
+_ZEROS_NORM, _ZEROS_SPEED = 3.0, 1.5
 #: An array says nothing whose square is less than this of what a usual start would give it.
 _NOTHING = 1e-4
 #: Share of the agreement within rounds that is to be left between them at first, and how it falls.
@@ -232,7 +234,7 @@ class AgreedLength(Checked, ServerOptimizer):
     """A step along the running direction, as long as the rounds' directions agree. Needs no tuning.
 
     The length starts from the model's norm and the planned rounds, changes by a factor of at most 2
-    per round, and decays linearly over the plan. For a model that was trained before as a whole,
+    per round, and decays linearly to 0.3 of itself over the plan. For a model that was trained before as a whole,
     give a :class:`FixedLength`. ``momentum`` is in [0, 1).
 
     Examples
@@ -244,7 +246,7 @@ class AgreedLength(Checked, ServerOptimizer):
 
     sets_length = True
 
-    momentum: Decay = 0.9
+    momentum: Decay = 0.6
     _runs: list[_Run] = field(default_factory=list, repr=False, compare=False)
 
     def on_run_start(self, rounds: int, weights: Sequence[NDArray[Any]]) -> None:
@@ -285,8 +287,8 @@ class AgreedLength(Checked, ServerOptimizer):
         norm = float(np.linalg.norm(now))
         if not 0.0 < norm < math.inf:
             return np.zeros_like(proposed, dtype=np.float32)
-        # What is left of the first length if none is changed. A run that goes on after its plan has
-        # ever shorter steps, however few were planned.
+        # What is left of the run. One that goes on after its plan has ever shorter steps, however few
+        # were planned.
         left = 1.0 - max(server_round - 1, 0) / run.rounds
         left = max(left, 1.0 / max(run.rounds, server_round))
         if run.velocity is None:
@@ -300,8 +302,12 @@ class AgreedLength(Checked, ServerOptimizer):
         along = float(np.linalg.norm(run.velocity))
         step = np.zeros_like(proposed, dtype=np.float32)
         if along > 0.0:
-            first = run.norm * min(2.0 * _PATH / (run.rounds + 1), _LONGEST_FIRST)
-            length = first * 2.0**run.doublings * left
+            together = run.rounds - (1.0 - _FINAL) * (run.rounds - 1) / 2.0
+            first = run.norm * min(_PATH / together, _LONGEST_FIRST)
+            falls = 1.0 - (1.0 - _FINAL) * max(server_round - 1, 0) / run.rounds
+            if server_round > run.rounds:
+                falls = max(_FINAL * run.rounds, 1.0) / server_round
+            length = first * 2.0**run.doublings * falls
             np.multiply(run.velocity, length / along, out=step, casting="same_kind")
         return step
 

@@ -4,16 +4,11 @@ from flwr.app import ArrayRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
 from flower_ldp.mechanisms import Codeword
-from flower_ldp.strategies import CodewordStrategy, FixedLength
+from flower_ldp.strategies import CodewordStrategy
 from quickstart import task
 
 app = ServerApp()
-strategy = CodewordStrategy(
-    Codeword(epsilon=8.0),
-    FixedLength(8.0, rounds=10, momentum=0.3, final_fraction=0.3),
-    answers_per_client=1,
-    fraction_train=0.1,
-)
+strategy = CodewordStrategy(Codeword(epsilon=8.0))
 
 
 @app.main()
