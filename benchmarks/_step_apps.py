@@ -193,8 +193,7 @@ class Existing:
         return float((logits.argmax(axis=1) == data.y).mean())
 
 
-#: The last two came after the rule. How far lengths may grow was chosen by ``mnist_pixels``, and no
-#: number of it by ``cifar_mlp``.
+#: The numbers of the rule were chosen on the tenth that is held out of each.
 APPS: dict[str, App] = {
     "asked_once": Torch(205, zeros((28, 10)), linear, steps=10, rate=2.0),
     "existing_app": Existing(),

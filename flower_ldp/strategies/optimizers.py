@@ -38,7 +38,7 @@ _SHARE, _FALL = 0.5, 1.5
 _SPEED, _SMALL, _MOST = 60.0, 8.0, 1.0
 #: The most of a run, and the least. A model that is wrong only where it is sure agrees with itself
 #: at any length, so that lengths which grow with it forget all but the last rounds.
-_LONGEST, _SHORTEST = 5.0, -10.0
+_LONGEST, _SHORTEST = 3.0, -10.0
 
 
 class ServerOptimizer:

@@ -27,7 +27,7 @@ def test_the_sample_is_what_it_says() -> None:
     assert section is not None
     assert section is encrypt.codeword
     assert section.mechanism() == Codeword(8.0, 0, 64)
-    assert section.server_optimizer() == AgreedLength(0.9)
+    assert section.server_optimizer() == AgreedLength(0.6)
     assert section.server_optimizer() is not section.server_optimizer()
     assert [(event.mechanism, event.epsilon) for event in section.events()] == [("codeword", 8.0)]
 
@@ -46,7 +46,7 @@ def test_beside_another_type_it_is_read_and_not_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "momentum"), [("null", 0.9), ("{kind: agreed_length, momentum: 0.5}", 0.5)]
+    ("chosen", "momentum"), [("null", 0.6), ("{kind: agreed_length, momentum: 0.5}", 0.5)]
 )
 def test_steps_without_a_length_are_the_default(chosen: str, momentum: float) -> None:
     section = parse_config(TEXT.replace("{kind: momentum, momentum: 0.5}", chosen)).encrypt.codeword
