@@ -234,8 +234,8 @@ class AgreedLength(Checked, ServerOptimizer):
     """A step along the running direction, as long as the rounds' directions agree. Needs no tuning.
 
     The length starts from the model's norm and the planned rounds, changes by a factor of at most 2
-    per round, and decays linearly to 0.3 of itself over the plan. For a model that was trained before as a whole,
-    give a :class:`FixedLength`. ``momentum`` is in [0, 1).
+    per round, and decays linearly to 0.3 of itself over the plan. For a model that was trained
+    before as a whole, give a :class:`FixedLength`. ``momentum`` is in [0, 1).
 
     Examples
     --------
@@ -287,8 +287,8 @@ class AgreedLength(Checked, ServerOptimizer):
         norm = float(np.linalg.norm(now))
         if not 0.0 < norm < math.inf:
             return np.zeros_like(proposed, dtype=np.float32)
-        # What is left of the run. One that goes on after its plan has ever shorter steps, however few
-        # were planned.
+        # What is left of the run. One that goes on after its plan has ever shorter steps, however
+        # few were planned.
         left = 1.0 - max(server_round - 1, 0) / run.rounds
         left = max(left, 1.0 / max(run.rounds, server_round))
         if run.velocity is None:
