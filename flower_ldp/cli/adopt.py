@@ -2,6 +2,8 @@
 
 import shlex
 import sys
+from collections.abc import Collection
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -10,14 +12,15 @@ from typing import Annotated, Literal
 import typer
 
 from flower_ldp.advice import FEW_CLIENTS, Verdict, advise
-from flower_ldp.cli.adopt_code import Code, Note, diff_of
+from flower_ldp.cli.adopt_code import Code, Note, check_within, diff_of
 from flower_ldp.cli.adopt_edits import put_gate, put_strategy, with_dependency
 from flower_ldp.cli.adopt_loop import training, unstoppable
 from flower_ldp.cli.output import Report, command, single, wrong
 from flower_ldp.cli.route_policy import RoutePolicy
-from flower_ldp.errors import ConfigError
+from flower_ldp.errors import ConfigError, quoted
 from flower_ldp.facts import Fact
 from flower_ldp.parameter_bounds import Bounded
+from flower_ldp.safe_files import replacing
 from flower_ldp.simulation.apps import find_federation, modules_of, read_project
 
 app = single()
@@ -97,14 +100,21 @@ class Adoption:
     params: Annotated[int | None, Bounded("[2, 4294967295]")] = None
     import_model: str | None = None
     examples: Annotated[int | None, Bounded("[1, 1000000000000]")] = None
-    epsilon: float = 8.0
-    delta: float = 1e-5
+    epsilon: Annotated[float, Bounded("[0.01, 100]")] = 8.0
+    delta: Annotated[float, Bounded("[1e-10, 0.5]")] = 1e-5
     for_: Annotated[Literal["codeword", "dpsgd"] | None, typer.Option("--for")] = None
     write: bool = False
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
+        try:
+            self._answer(report)
+        except (MemoryError, RecursionError) as error:
+            raise ConfigError(f"{self.app_dir}: its files nest too deep to be read") from error
+
+    def _answer(self, report: Report) -> None:
         names, config = read_project(self.app_dir)
+        app = names[1].partition(":")[2]
         (server, *_), codes = (_codes(self.app_dir, name) for name in names)
         server = next((code for code in codes if code.file == server.file), server)
         roots = {name.partition(".")[0] for code in codes for name in code.imports.values()}
@@ -114,7 +124,8 @@ class Adoption:
         if clients is None:
             federation = find_federation(self.app_dir)
             clients, source = federation.nodes, federation.source
-        route, reason = self._route(codes[0], library, clients)
+        handlers = codes[0].handlers(app)
+        route, reason = self._route(codes[0], handlers, library, clients)
         rounds = config.get("num-server-rounds")
         policy = self._policy(route, rounds if type(rounds) is int and rounds > 0 else 10)
         report.tell(
@@ -131,31 +142,39 @@ class Adoption:
         imports: list[str] = []
         notes: list[Note] = []
         if route == "dpsgd":
-            by_hand, imports = training(codes, library)
-            notes.append(by_hand)
-        notes += put_gate(codes[0], names[1].partition(":")[2], route, imports)
+            notes, imports = training(codes, handlers["train"], library)
+        notes += put_gate(codes[0], app, route, imports)
         notes += put_strategy(server, route, self.epsilon)
-        notes += unstoppable(codes, route)
+        notes += unstoppable(codes, handlers, route)
+        changed = {code.file: (code.data.decode(), code.edited()) for code in (codes[0], server)}
+        project = self.app_dir.resolve() / "pyproject.toml"
+        check_within(project.parent, project)
+        old = project.read_bytes().decode()
+        new, told = with_dependency(old, route)
+        notes += told
+        changed[project] = old, new
         report.warn(*(f"{one.place}: {one.text}" for one in notes if not one.by_hand))
         report.facts["by_hand"] = []
         for one in (one for one in notes if one.by_hand):
             report.line(f"\nby hand, {one.place}: {one.text}")
             report.facts["by_hand"].append({"place": one.place, "text": one.text})
-        changed = [codes[0]] if server is codes[0] else [codes[0], server]
-        self._change(route, changed, policy, report)
+        self._change(changed, policy, report)
         if self.write:
             words = ["flower-ldp", "simulate", self.app_dir, "--nodes", clients, "--policy"]
             started = shlex.join(map(str, [*words, self.app_dir / _POLICY]))
             report.line(f"\nwritten. Try it:\n  {started}")
 
-    def _route(self, client: Code, library: str, clients: int) -> tuple[str, str]:
+    def _route(
+        self, client: Code, handlers: Collection[str], library: str, clients: int
+    ) -> tuple[str, str]:
         """Return the route and its reason in one line."""
-        handlers, calls = client.handlers(), list(client.calls())
         if library in _TREES:
             return "none", _NO_TREES
         if "query" in handlers:
-            steps = any(name.endswith(".backward") and call.args for call, name in calls)
-            return ("embedding", _PARTIES) if steps else ("statistics", _NO_QUERY)
+            if any(name.endswith(".backward") and call.args for call, name in client.calls()):
+                return "embedding", _PARTIES
+            if "train" not in handlers:
+                return "statistics", _NO_QUERY
         if "train" not in handlers:
             raise ConfigError(f"{client.file}: no function of it answers train messages")
         route, reason = self._by_numbers(clients)
@@ -194,24 +213,21 @@ class Adoption:
         finally:
             sys.path.pop(0)
 
-    def _change(self, route: str, codes: list[Code], policy: str | None, report: Report) -> None:
+    def _change(
+        self, files: dict[Path, tuple[str, str]], policy: str | None, report: Report
+    ) -> None:
         """Print the diff, with the policy; apply it if that was asked."""
-        project = self.app_dir / "pyproject.toml"
-        old = project.read_bytes().decode()
-        changed = [(code.file, code.name, code.data.decode(), code.edited()) for code in codes]
-        changed.append((project, project.name, old, with_dependency(old, route)))
+        place = self.app_dir.resolve()
+        texts = {file.relative_to(place).as_posix(): both for file, both in files.items()}
         if policy is None:
             report.warn("without --examples, the rows of a client, there is no policy")
         else:
-            changed.append((self.app_dir / _POLICY, _POLICY, "", policy))
-        diff = "".join(diff_of(*one) for _, *one in changed)
+            texts[_POLICY] = "", policy
+        diff = "".join(diff_of(name, *both) for name, both in texts.items())
         report.line(f"\n{diff}".rstrip("\n"), diff=diff, policy=policy, written=[])
         if self.write:
-            if (self.app_dir / _POLICY).exists():
-                raise ConfigError(f"{self.app_dir / _POLICY}: is there, so nothing was written")
-            for file, _, _, new in changed:
-                file.write_bytes(new.encode())
-            report.facts["written"] = [name for _, name, *_ in changed]
+            _write(place, {name: new for name, (_, new) in texts.items()})
+            report.facts["written"] = list(texts)
 
     def _policy(self, route: str, rounds: int) -> str | None:
         """Return the policy of a route; None without one, or before the rows are known."""
@@ -221,12 +237,33 @@ class Adoption:
         if route != "dpsgd" or (self.examples is None and not self.write):
             return None
         cost, plan = (self.epsilon, self.delta), (rounds, _STEPS, _RATE)
-        return RoutePolicy("dpsgd", *cost, 1, self.examples, plan, None, True).text()
+        try:
+            return RoutePolicy("dpsgd", *cost, 1, self.examples, plan, None, True).text()
+        except ValueError as error:
+            told = f"DP-SGD in {rounds} rounds (num-server-rounds) of {_STEPS} steps: {error}"
+            raise ConfigError(f"{self.app_dir}: {told}") from error
+
+
+def _write(folder: Path, texts: dict[str, str]) -> None:
+    """Write all files whole, or none: the policy if there is none, and then the others."""
+    with ExitStack() as stack:
+        for name in (one for one in texts if one != _POLICY):
+            file = folder / name
+            stream = stack.enter_context(replacing(file, mode=file.stat().st_mode & 0o777))
+            stream.write(texts[name].encode())
+        try:
+            with open(folder / _POLICY, "xb") as stream:
+                stream.write(texts[_POLICY].encode())
+        except FileExistsError as error:
+            told = "is there, so nothing was written"
+            raise ConfigError(f"{folder / _POLICY}: {told}") from error
 
 
 def _codes(folder: Path, name: str) -> list[Code]:
     """Return a module of an app's, and then all files of the app that it imports."""
     place, module = folder.resolve(), name.partition(":")[0]
+    if not all(map(str.isidentifier, module.split("."))):
+        raise ConfigError(f"{folder}: its pyproject.toml names {quoted(name)}, no module of it")
     files = modules_of(place, [module]).values()
     codes = [Code(place, file) for file in files if file is not None]
     if not any(code.module == module for code in codes):

@@ -5,30 +5,42 @@ import re
 import tomllib
 
 from flower_ldp.cli.adopt_code import Code, Note
-from flower_ldp.errors import ConfigError
+from flower_ldp.errors import ConfigError, one_line
 
+#: What the app must be made by; a class of another module may do anything with its mods.
+_APPS = tuple(
+    f"flwr.{one}.ClientApp"
+    for one in ("clientapp", "client", "clientapp.client_app", "client.client_app")
+)
 #: Mods that wait for what no report holds, or add noise that the report has.
 _MASKS, _CLIPS = ("secaggplus_mod", "secagg_mod"), ("fixedclipping_mod", "adaptiveclipping_mod")
 #: Arguments that CodewordStrategy keeps of FedAvg's; its rounds share the clients by themselves.
 _KEPT = ("min_train_nodes", "min_available_nodes", "arrayrecord_key", "configrecord_key")
-_FLOWERS = "flwr.serverapp.strategy."
 #: Flower's strategies that average models.
-_AVERAGING = (
-    *("FedAvg", "FedAvgM", "FedAdam", "FedYogi", "FedAdagrad", "FedProx", "FedMedian"),
-    *("FedTrimmedAvg", "Krum", "MultiKrum", "Bulyan"),
+_AVERAGING = tuple(
+    f"flwr.serverapp.strategy.{one}"
+    for one in (
+        *("FedAvg", "FedAvgM", "FedAdam", "FedYogi", "FedAdagrad", "FedProx", "FedMedian"),
+        *("FedTrimmedAvg", "Krum", "MultiKrum", "Bulyan"),
+    )
 )
 
 
 def put_gate(code: Code, app: str, route: str, imports: list[str]) -> list[Note]:
     """Put LdpMod first among the client's mods, with its import and others."""
     made = code.assigned(app)
-    if not isinstance(made, ast.Call) or not code.dotted(made).endswith(".ClientApp"):
-        raise ConfigError(f"{code.file}: has no line {app} = ClientApp(...), where the mod goes")
+    if not code.is_one_of(made, _APPS):
+        why = "and Flower's ClientApp, each of which nothing else may be called"
+        raise ConfigError(f"{code.file}: has no line {app} = ClientApp(...) with this {app} {why}")
     if any(name.endswith(".LdpMod") for _, name in code.calls()):
         raise ConfigError(f"{code.file}: has LdpMod already: nothing is changed")
     release = "CodewordRelease" if route == "codeword" else "DPSGDRelease"
     names, mods = [release, "LdpMod"], [f"LdpMod(train={release}())"]
     given = {one.arg: one.value for one in made.keywords}
+    arguments = [*made.args, *made.keywords]
+    if len(made.args) > 1 or None in given or _has_starred(made.args):
+        why = "write the arguments of ClientApp as client_fn=... and mods=[...]"
+        raise ConfigError(f"{code.file}: {why}")
     if "client_fn" in given or made.args:
         names.append("legacy_client_mod")
         mods.append("legacy_client_mod")
@@ -36,28 +48,38 @@ def put_gate(code: Code, app: str, route: str, imports: list[str]) -> list[Note]
     code.add_imports(*sorted([gates, *imports], key=lambda line: not line.startswith("import")))
     old, gate = given.get("mods"), ", ".join(mods)
     notes: list[Note] = []
-    if old is None:
-        end = code.span(made)[1] - 1
-        code.put(end, end, f"{', ' if made.args or given else ''}mods=[{gate}]")
-        return notes
-    if not isinstance(old, ast.List):
-        code.put(*code.span(old), f"[{gate}, *{code.source(old)}]")
-        return notes
-    for one in old.elts:
-        name = code.dotted(one).rpartition(".")[2]
-        if name in (*_MASKS, *_CLIPS, "LocalDpMod"):
-            why = "a masked sum has no epsilon" if name in _MASKS else "reports have their noise"
-            notes.append(Note(code.at(one), f"{name} is taken out of the mods: {why}"))
-        else:
-            mods.append(code.source(one))
+    kept: list[str] = []
+    is_whole = old is not None
+    for used in (one for call, _ in code.calls() for one in call.keywords if one.arg == "mods"):
+        if not isinstance(used.value, (ast.List, ast.Tuple)) or _has_starred(used.value.elts):
+            why = f"write {one_line(code.source(used), 60)}, line {used.lineno}, as a list of mods"
+            raise ConfigError(f"{code.file}: {why}")
+        is_ours = used.value is old  # and not the one of a function
+        for one in used.value.elts:
+            name, source = code.dotted(one).rpartition(".")[2], code.source(one)
+            if name in (*_MASKS, *_CLIPS, "LocalDpMod"):
+                why = "a masked sum has no epsilon" if name in _MASKS else "reports have noise"
+                text = f"{name} is taken out of the mods" if is_ours else f"take out {name}"
+                notes.append(Note(code.at(one), f"{text}: {why}", by_hand=not is_ours))
+                is_whole = is_whole and not is_ours
+                continue
+            if is_ours:
+                kept.append(source)
             text = "sees the app's raw reply: no mod stops what it writes or sends"
-            notes.append(Note(code.at(one), f"the mod {mods[-1]} {text}"))
-    if old.elts and gate.count(",") + 1 + len(old.elts) == len(mods):
-        first = code.span(old.elts[0])[0]
-        code.put(first, first, f"{gate}, ")
+            notes.append(Note(code.at(one), f"the mod {source} {text}"))
+    if old is None:
+        end = max([code.span(one)[1] for one in arguments], default=code.span(made)[1] - 1)
+        code.put(end, end, f"{', ' if arguments else ''}mods=[{gate}]")
+    elif is_whole and kept:
+        first = code.span(old)[0] + 1
+        code.put(first, first, f"{gate},{'' if code.source(old)[1].isspace() else ' '}")
     else:
-        code.put(*code.span(old), f"[{', '.join(mods)}]")
+        code.put(*code.span(old), f"[{', '.join([gate, *kept])}]")
     return notes
+
+
+def _has_starred(values: list[ast.expr]) -> bool:
+    return any(isinstance(one, ast.Starred) for one in values)
 
 
 def put_strategy(code: Code, route: str, epsilon: float) -> list[Note]:
@@ -77,8 +99,7 @@ def put_strategy(code: Code, route: str, epsilon: float) -> list[Note]:
     name = "" if call is None else code.dotted(call)
     code.add_imports(*lines)
     given = {one.arg: one.value for one in call.keywords} if isinstance(call, ast.Call) else {}
-    known = name.removeprefix(_FLOWERS) in _AVERAGING
-    if not isinstance(call, ast.Call) or not known or call.args or None in given:
+    if not code.is_one_of(call, _AVERAGING) or call.args or None in given:
         text = (
             f"put `strategy = {new}` and strategy.start(...) in place of {name or 'its strategy'}"
         )
@@ -91,7 +112,7 @@ def put_strategy(code: Code, route: str, epsilon: float) -> list[Note]:
     if route == "codeword":
         kept = [f"{key}={code.source(given[key])}" for key in _KEPT if key in given]
         code.put(*code.span(call), ", ".join([new[:-1], *kept]) + ")")
-        if (kind := name.removeprefix(_FLOWERS)) != "FedAvg":
+        if (kind := name.rpartition(".")[2]) != "FedAvg":
             text = f"the rule of {kind} goes: server_optimizer= has others (docs/combines.md)"
             notes.append(Note(code.at(call), text))
         code.drop_import(code.source(call.func))
@@ -107,11 +128,12 @@ def put_strategy(code: Code, route: str, epsilon: float) -> list[Note]:
     return notes
 
 
-def with_dependency(text: str, route: str) -> str:
+def with_dependency(text: str, route: str) -> tuple[str, list[Note]]:
     """Return a pyproject.toml with this package among the dependencies, if these are lines."""
-    needed = '"flower-ldp"' if route == "codeword" else '"flower-ldp[dpsgd]"'
-    if "flower-ldp" in text:
-        return text
-    added = re.sub(r"(?m)^dependencies = \[\n", rf"\g<0>    {needed},\n", text, count=1)
-    is_right = needed[1:-1] in tomllib.loads(added)["project"].get("dependencies", [])
-    return added if is_right else text
+    needed = "flower-ldp" if route == "codeword" else "flower-ldp[dpsgd]"
+    added = re.sub(r"(?m)^dependencies = \[\n", rf'\g<0>    "{needed}",\n', text, count=1)
+    for one in (text, added):
+        found = tomllib.loads(one)["project"].get("dependencies")
+        if any(str(name).replace("_", "-").lower().startswith(needed) for name in found or ()):
+            return one, []
+    return text, [Note("pyproject.toml", f'add "{needed}" to the dependencies', by_hand=True)]

@@ -19,13 +19,13 @@ _COLLATED_LIKE = "like=Collated([public], collator)[0],"
 #: The arguments of private_training by library, or of private_fit.
 _CALLS = {
     "sklearn": ("{fits},", "{words},", "rate=0.5,", _CLASSES),
-    "lightning": ("{model},", "{rows},", _LIKE, "**lightning({model}),"),
-    "fastai": ("{fits}.model,", _FASTAI_ROWS, _LIKE, "**fastai({fits}),"),
+    "lightning": ("{model},", "{rows},", _LIKE, "**ldp_lightning({model}),"),
+    "fastai": ("{fits}.model,", _FASTAI_ROWS, _LIKE, "**ldp_fastai({fits}),"),
     "transformers": ("{model},", _COLLATED, "hugging_face,", _SGD, _COLLATED_LIKE),
 }
 _OTHERS = ("{model},", "{rows},", "{loss}", _SGD, _LIKE)
 #: Names that these calls may need of flower_ldp.training.
-_NAMES = ("Collated", "fastai", "hugging_face", "lightning", "supervised")
+_NAMES = ("Collated", "ldp_fastai", "hugging_face", "ldp_lightning", "supervised")
 #: Libraries that write or send what an app measures, or ask another server.
 _SENDERS = (
     *("wandb.", "mlflow.", "comet_ml.", "neptune.", "clearml.", "tensorboardX."),
@@ -37,17 +37,33 @@ _FITTED = tuple(
 )
 
 
-def training(codes: list[Code], library: str) -> tuple[Note, list[str]]:
+def training(
+    codes: list[Code], handlers: list[Function], library: str
+) -> tuple[list[Note], list[str]]:
     """Return what to put in place of the client's training, and the imports of that.
 
     ``codes`` are the files that the client imports, its own first.
     """
-    code, function = codes[0], "private_fit" if library == "sklearn" else "private_training"
-    handler = code.handlers()["train"]
-    found = next(_loops(codes, handler), None)
+    function = "private_fit" if library == "sklearn" else "private_training"
+    notes = [_in_place(codes, one, library, function) for one in handlers]
+    body = "".join(one.text for one in notes)
+    # An app may have a module lightning, or fastai, of that name.
+    names = [
+        f"{one[4:]} as {one}" if one.startswith("ldp_") else one
+        for one in _NAMES
+        if re.search(rf"\b{one}\b", body)
+    ]
+    lines = [f"{_IMPORT}{', '.join(sorted([*names, function]))}"]
+    if "like=" in body and "torch" not in codes[0].imports:  # public rows are of tensors
+        lines.insert(0, "import torch")
+    return notes, lines
+
+
+def _in_place(codes: list[Code], handler: Function, library: str, function: str) -> Note:
+    code, found = codes[0], next(_loops(codes, handler), None)
     if found is None:
         text = f"{handler.name}: train by {function}(...) in it (docs/dpsgd_release.md)"
-        return Note(code.at(handler), text, by_hand=True), [f"{_IMPORT}{function}"]
+        return Note(code.at(handler), text, by_hand=True)
     call, source, loop = found
     statements = (one for one in ast.walk(handler) if isinstance(one, ast.stmt))
     around = (one for one in statements if one.lineno <= call.lineno <= (one.end_lineno or 0))
@@ -67,15 +83,7 @@ def training(codes: list[Code], library: str) -> tuple[Note, list[str]]:
     arguments = [context, *_CALLS.get(library, _OTHERS)]
     body = "".join(f"\n        {one.format_map(given)}" for one in arguments)
     text = f"in place of `{ast.unparse(statement)}`\n    {function}({body}\n    )"
-    names = [
-        one for one in _NAMES if f" {one}(" in body or f" {one}," in body or f"*{one}(" in body
-    ]
-    lines = [f"{_IMPORT}{', '.join(sorted([*names, function]))}"]
-    if library != "sklearn" and "torch" not in code.imports:  # public rows are of tensors
-        lines.insert(0, "import torch")
-    return Note(
-        code.at(statement), text + _rest(code, handler, statement, call), by_hand=True
-    ), lines
+    return Note(code.at(statement), text + _rest(code, handler, statement, call), by_hand=True)
 
 
 def _owner(call: ast.Call) -> ast.expr:
@@ -150,14 +158,19 @@ def _rest(code: Code, handler: Function, statement: ast.stmt, training: ast.Call
     return told
 
 
-def unstoppable(codes: list[Code], route: str) -> Iterator[Note]:
+def unstoppable(
+    codes: list[Code], handlers: dict[str, list[Function]], route: str
+) -> Iterator[Note]:
     """Yield what passes by the gate, or breaks its unit.
 
     A scaler fitted to a client's rows stays within what hides the client as a whole.
     """
-    if evaluate := codes[0].handlers().get("evaluate"):
-        text = "is not asked: raw metrics do not leave. Evaluate on the server (docs/evaluation.md)"
-        yield Note(codes[0].at(evaluate), text)
+    for kind, why in (
+        ("evaluate", "raw metrics do not leave. Evaluate on the server (docs/evaluation.md)"),
+        ("query", "the gate refuses query messages"),
+    ):
+        for one in handlers.get(kind, ()):
+            yield Note(codes[0].at(one), f"is not asked: {why}")
     for code in codes:
         for name in sorted({f"{one}." for one in code.imports.values()}):
             if name.startswith(_SENDERS):
