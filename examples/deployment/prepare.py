@@ -113,7 +113,7 @@ def make_site(folder: Path, data_id: str, policy: str, *, with_key: bool = True)
     if policy.count("data_id: CHANGE-ME") != 1:
         raise typer.BadParameter("the policy does not hold 'data_id: CHANGE-ME' once")
     if folder.exists():
-        raise typer.BadParameter(f"{folder} exists, maybe with what was spent: name a new folder")
+        raise typer.BadParameter(f"{folder} exists, and its ledger may count: name a new folder")
     # As JSON, which YAML reads as text, whatever it is.
     name = f"data_id: {json.dumps(data_id, ensure_ascii=False)}"
     text = policy.replace("data_id: CHANGE-ME", name)
