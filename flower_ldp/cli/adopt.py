@@ -146,13 +146,13 @@ class Adoption:
         notes += put_gate(codes[0], app, route, imports)
         notes += put_strategy(server, route, self.epsilon)
         notes += unstoppable(codes, handlers, route)
-        changed = {code.file: (code.data.decode(), code.edited()) for code in (codes[0], server)}
+        changed = {code.name: (code.data.decode(), code.edited()) for code in (codes[0], server)}
         project = self.app_dir.resolve() / "pyproject.toml"
         check_within(project.parent, project)
         old = project.read_bytes().decode()
         new, told = with_dependency(old, route)
         notes += told
-        changed[project] = old, new
+        changed[project.name] = old, new
         report.warn(*(f"{one.place}: {one.text}" for one in notes if not one.by_hand))
         report.facts["by_hand"] = []
         for one in (one for one in notes if one.by_hand):
@@ -214,11 +214,9 @@ class Adoption:
             sys.path.pop(0)
 
     def _change(
-        self, files: dict[Path, tuple[str, str]], policy: str | None, report: Report
+        self, texts: dict[str, tuple[str, str]], policy: str | None, report: Report
     ) -> None:
         """Print the diff, with the policy; apply it if that was asked."""
-        place = self.app_dir.resolve()
-        texts = {file.relative_to(place).as_posix(): both for file, both in files.items()}
         if policy is None:
             report.warn("without --examples, the rows of a client, there is no policy")
         else:
@@ -226,7 +224,7 @@ class Adoption:
         diff = "".join(diff_of(name, *both) for name, both in texts.items())
         report.line(f"\n{diff}".rstrip("\n"), diff=diff, policy=policy, written=[])
         if self.write:
-            _write(place, {name: new for name, (_, new) in texts.items()})
+            _write(self.app_dir, {name: new for name, (_, new) in texts.items()})
             report.facts["written"] = list(texts)
 
     def _policy(self, route: str, rounds: int) -> str | None:
@@ -240,7 +238,9 @@ class Adoption:
         try:
             return RoutePolicy("dpsgd", *cost, 1, self.examples, plan, None, True).text()
         except ValueError as error:
-            told = f"DP-SGD in {rounds} rounds (num-server-rounds) of {_STEPS} steps: {error}"
+            told = (
+                f"DP-SGD in {quoted(rounds)} rounds (num-server-rounds) of {_STEPS} steps: {error}"
+            )
             raise ConfigError(f"{self.app_dir}: {told}") from error
 
 

@@ -92,15 +92,6 @@ class Code:
             f"{self.file}: has no line that imports flwr at its top: is it an app of Flower's?"
         )
 
-    def drop_import(self, name: str) -> None:
-        """Take out a top-level import of one name alone, if the code has the name once."""
-        used = [n for n in ast.walk(self.tree) if isinstance(n, ast.Name) and n.id == name]
-        for node in self.tree.body if len(used) == 1 else []:
-            names = [one.asname or one.name for one in getattr(node, "names", [])]
-            if isinstance(node, ast.ImportFrom) and names == [name]:
-                end = self._starts[vars(node)["end_lineno"]]
-                self.put(self._starts[node.lineno - 1], end, "")
-
     def edited(self) -> str:
         """Return the text with all edits; ConfigError if it would be no Python."""
         data = self.data

@@ -13,7 +13,12 @@ _APPS = tuple(
     for one in ("clientapp", "client", "clientapp.client_app", "client.client_app")
 )
 #: Mods that wait for what no report holds, or add noise that the report has.
-_MASKS, _CLIPS = ("secaggplus_mod", "secagg_mod"), ("fixedclipping_mod", "adaptiveclipping_mod")
+_OUT = {
+    **dict.fromkeys(("secaggplus_mod", "secagg_mod"), "a masked sum has no epsilon"),
+    **dict.fromkeys(
+        ("fixedclipping_mod", "adaptiveclipping_mod", "LocalDpMod"), "reports have their noise"
+    ),
+}
 #: Arguments that CodewordStrategy keeps of FedAvg's; its rounds share the clients by themselves.
 _KEPT = ("min_train_nodes", "min_available_nodes", "arrayrecord_key", "configrecord_key")
 #: Flower's strategies that average models.
@@ -48,33 +53,25 @@ def put_gate(code: Code, app: str, route: str, imports: list[str]) -> list[Note]
     code.add_imports(*sorted([gates, *imports], key=lambda line: not line.startswith("import")))
     old, gate = given.get("mods"), ", ".join(mods)
     notes: list[Note] = []
-    kept: list[str] = []
-    is_whole = old is not None
     for used in (one for call, _ in code.calls() for one in call.keywords if one.arg == "mods"):
         if not isinstance(used.value, (ast.List, ast.Tuple)) or _has_starred(used.value.elts):
             why = f"write {one_line(code.source(used), 60)}, line {used.lineno}, as a list of mods"
             raise ConfigError(f"{code.file}: {why}")
-        is_ours = used.value is old  # and not the one of a function
         for one in used.value.elts:
-            name, source = code.dotted(one).rpartition(".")[2], code.source(one)
-            if name in (*_MASKS, *_CLIPS, "LocalDpMod"):
-                why = "a masked sum has no epsilon" if name in _MASKS else "reports have noise"
-                text = f"{name} is taken out of the mods" if is_ours else f"take out {name}"
-                notes.append(Note(code.at(one), f"{text}: {why}", by_hand=not is_ours))
-                is_whole = is_whole and not is_ours
-                continue
-            if is_ours:
-                kept.append(source)
-            text = "sees the app's raw reply: no mod stops what it writes or sends"
-            notes.append(Note(code.at(one), f"the mod {source} {text}"))
+            name = code.dotted(one).rpartition(".")[2]
+            text = (
+                f"the mod {code.source(one)} sees the app's raw reply: no mod stops what it sends"
+            )
+            if why := _OUT.get(name, ""):
+                text = f"take out the mod {name}: {why}"
+            notes.append(Note(code.at(one), text, by_hand=name in _OUT))
     if old is None:
         end = max([code.span(one)[1] for one in arguments], default=code.span(made)[1] - 1)
         code.put(end, end, f"{', ' if arguments else ''}mods=[{gate}]")
-    elif is_whole and kept:
-        first = code.span(old)[0] + 1
-        code.put(first, first, f"{gate},{'' if code.source(old)[1].isspace() else ' '}")
     else:
-        code.put(*code.span(old), f"[{', '.join([gate, *kept])}]")
+        first = code.span(old)[0] + 1
+        is_beside = code.source(old)[1] not in "\n)]"
+        code.put(first, first, f"{gate}, " if is_beside else f"{gate},")
     return notes
 
 
@@ -115,7 +112,6 @@ def put_strategy(code: Code, route: str, epsilon: float) -> list[Note]:
         if (kind := name.rpartition(".")[2]) != "FedAvg":
             text = f"the rule of {kind} goes: server_optimizer= has others (docs/combines.md)"
             notes.append(Note(code.at(call), text))
-        code.drop_import(code.source(call.func))
         return notes
     start, end = code.span(call)
     code.put(start, start, "DPSGDStrategy(")
@@ -134,6 +130,7 @@ def with_dependency(text: str, route: str) -> tuple[str, list[Note]]:
     added = re.sub(r"(?m)^dependencies = \[\n", rf'\g<0>    "{needed}",\n', text, count=1)
     for one in (text, added):
         found = tomllib.loads(one)["project"].get("dependencies")
-        if any(str(name).replace("_", "-").lower().startswith(needed) for name in found or ()):
+        names = found if isinstance(found, list) else []
+        if any(str(name).replace("_", "-").lower().startswith(needed) for name in names):
             return one, []
     return text, [Note("pyproject.toml", f'add "{needed}" to the dependencies', by_hand=True)]

@@ -118,7 +118,7 @@ def test_a_client_that_cannot_be_changed_surely_is_refused(
         ("(\n    client_fn=make,\n)", "(\n    client_fn=make, mods=[GATE, legacy_client_mod],\n)"),
         ("(make,)", "(make, mods=[GATE, legacy_client_mod],)"),
         ("(mods=((one), two))", "(mods=(GATE, (one), two))"),
-        ("(mods=())", "(mods=[GATE])"),
+        ("(mods=())", "(mods=(GATE,))"),
     ],
 )
 def test_arguments_of_any_form_stay(tmp_path: Path, made: str, changed: str) -> None:
@@ -131,7 +131,7 @@ def test_arguments_of_any_form_stay(tmp_path: Path, made: str, changed: str) -> 
 def test_mods_of_one_function_are_told(tmp_path: Path) -> None:
     client = apps.CLIENT.replace("app.train()", "app.train(mods=[secagg_mod, noting])")
     found = facts("adopt", apps.write(tmp_path / "app", client), *FEW)
-    assert found["by_hand"][1]["text"].startswith("take out secagg_mod: a masked sum")
+    assert found["by_hand"][1]["text"].startswith("take out the mod secagg_mod: a masked sum")
     assert any("the mod noting sees the app's raw reply" in told for told in found["warnings"])
 
 
@@ -211,6 +211,7 @@ def test_one_file_that_cannot_be_written_leaves_all_as_they_were(tmp_path: Path)
     [
         ('[\n    "flwr>=1.32",\n]', '["flwr>=1.32"]', False),
         ("\n", "\r\n", False),
+        ('[\n    "flwr>=1.32",\n]', "5", False),
         ('"flwr>=1.32"', '"Flower_LDP[dpsgd]>=0.1"', True),
         ('"ward"', '"ward"\ndescription = "no flower-ldp[dpsgd]"', True),
     ],
