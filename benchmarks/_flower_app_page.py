@@ -16,7 +16,8 @@ in place of a hub's, and `benchmarks/flower_apps/private` has the change that ma
 Data, split and FedAvg's figure of each were fixed before its first private run. FedAvg runs at the
 app's own settings, unless `benchmarks/_flower_app_list.py` names others. Some of them learn
 slowly: `opacus` has a learning rate of 0.001. Settings of private runs were chosen on a held-out
-tenth of the training rows, in trials of the same training outside of Flower.
+tenth of the training rows, in trials of the same training outside of Flower. Where a setting was
+taken over from another app, the list at the end says so.
 {earlier}
 - **Figure**: accuracy, or mean squared error per pixel, on rows that nobody trained on.
 - **Near**: accuracy at most 5 points below FedAvg's. A squared error is near if it lies at most a
@@ -56,8 +57,8 @@ def page(found: dict[str, Any]) -> str:
     routes = "".join(f"- **{one['name']}**: {one['route']}, per {one['unit']}.\n" for one in run)
     left = [one for one in found["summary"] if one not in run or one["reason"]]
     reasons = "".join(
-        fill(f"- **{one['name']}**: {_reason(one)}.", 100, subsequent_indent="  ") + "\n"
-        for one in left
+        fill(text, 100, subsequent_indent="  ", break_on_hyphens=False) + "\n"
+        for text in (f"- **{one['name']}**: {_reason(one)}." for one in left)
     )
     head = _HEAD.format(commit=found["flower_commit"][:12], earlier=_earlier(run))
     return head + said + _TABLE + rows + _ROUTES + routes + _REST + reasons + _TAIL
@@ -83,7 +84,7 @@ def _earlier(run: list[dict[str, Any]]) -> str:
         "Runs at other settings preceded those shown, on the same test rows, and are in the file: "
         f"{' and '.join(names)}."
     )
-    return fill(text, 100) + "\n"
+    return fill(text, 100, break_on_hyphens=False) + "\n"
 
 
 def _cells(one: dict[str, Any]) -> list[str]:
