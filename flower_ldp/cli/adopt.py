@@ -152,7 +152,8 @@ class Adoption:
         old = project.read_bytes().decode()
         new, told = with_dependency(old, route)
         notes += told
-        changed[project.name] = old, new
+        if new != old:
+            changed[project.name] = old, new
         report.warn(*(f"{one.place}: {one.text}" for one in notes if not one.by_hand))
         report.facts["by_hand"] = []
         for one in (one for one in notes if one.by_hand):

@@ -26,11 +26,18 @@ def accuracy(folder: Path, nodes: int) -> float:
     return float(found)
 
 
-def test_codewords_need_nothing_by_hand(tmp_path: Path) -> None:
+def test_codewords_need_no_code_by_hand(tmp_path: Path) -> None:
     app = tmp_path / "app"
     shutil.copytree(EXAMPLES / "existing_app" / "plain", app)
     found = facts("adopt", app, "--clients", 100, "--params", 650, "--write")
-    assert (found["route"], found["by_hand"]) == ("codeword", [])
+    # Its dependencies are on one line.
+    assert (found["route"], len(found["by_hand"])) == ("codeword", 1)
+    assert found["by_hand"][0]["place"] == "pyproject.toml"
+    assert found["written"] == [
+        "quickstart/client_app.py",
+        "quickstart/server_app.py",
+        "policy.yaml",
+    ]
     assert accuracy(app, 100) > 0.4  # chance is 0.1
 
 
@@ -38,7 +45,7 @@ def test_dpsgd_trains_with_the_printed_lines_and_a_public_row(tmp_path: Path) ->
     app = tmp_path / "app"
     shutil.copytree(EXAMPLES / "few_sites" / "plain", app)
     words = ("--clients", 5, "--examples", 91, "--epsilon", 5, "--write")
-    (by_hand,) = facts("adopt", app, *words)["by_hand"]
+    by_hand = facts("adopt", app, *words)["by_hand"][0]
     assert by_hand["place"] == "sites/client_app.py:17"
     first, call = by_hand["text"].split("\n", 1)
     assert first == "in place of `task.fit(model, rows)`"
