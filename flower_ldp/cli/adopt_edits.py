@@ -35,8 +35,8 @@ def put_gate(code: Code, app: str, route: str, imports: list[str]) -> list[Note]
     """Put LdpMod first among the client's mods, with its import and others."""
     made = code.assigned(app)
     if not code.is_one_of(made, _APPS):
-        why = "and Flower's ClientApp, each of which nothing else may be called"
-        raise ConfigError(f"{code.file}: has no line {app} = ClientApp(...) with this {app} {why}")
+        why = f"Flower's ClientApp, where {app} and ClientApp mean nothing else"
+        raise ConfigError(f"{code.file}: has no line {app} = ClientApp(...) of {why}")
     if any(name.endswith(".LdpMod") for _, name in code.calls()):
         raise ConfigError(f"{code.file}: has LdpMod already: nothing is changed")
     release = "CodewordRelease" if route == "codeword" else "DPSGDRelease"
