@@ -35,16 +35,11 @@ from numpy.typing import NDArray
 SIMULATION = ROOT / "tests" / "simulation"
 CLIENTS, TEST = 100, 2_000
 
-CODEWORDS = """CodewordStrategy(
-        Codeword(epsilon=8.0),
-        FixedLength(8.0, rounds=10, momentum=0.3, final_fraction=0.3),
-        answers_per_client=1,
-        fraction_train=0.1,
-    )"""
+CODEWORDS = "CodewordStrategy(Codeword(epsilon=8.0))"
 SIGNDS = "SignDSStrategy(SignDS(7.0, 0.2), LearnedStep(MagRR(1.0)))"
 IMPORTS = """
 from flower_ldp.mechanisms import Codeword, MagRR, SignDS
-from flower_ldp.strategies import CodewordStrategy, FixedLength, LearnedStep, SignDSStrategy
+from flower_ldp.strategies import CodewordStrategy, LearnedStep, SignDSStrategy
 """
 NOT_PRIVATE = "FedAvg(fraction_evaluate=fraction_evaluate)"
 

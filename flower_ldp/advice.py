@@ -300,7 +300,7 @@ class Advice:
     --------
     >>> advice = advise(clients=1000, weights=2_010, total_epsilon=8.0)
     >>> advice.mechanism, advice.answers_per_client, advice.outlook.rounds
-    (Codeword(epsilon=8.0, favoured=0, rotations=64, seed=0, blocks=0), 1, 40)
+    (Codeword(epsilon=8.0, favoured=0, rotations=64, seed=0, blocks=1), 1, 40)
     >>> advice.verdict.value, round(advice.outlook.run_cosine, 2)
     ('good', 0.89)
     >>> advise(clients=1000, weights=62_006, total_epsilon=8.0).remedies

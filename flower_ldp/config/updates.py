@@ -281,7 +281,7 @@ class CodewordConfig(UpdateSection):
     codeword_eps: Annotated[float, declared(Codeword, "epsilon")]
     codeword_favoured: Annotated[int, declared(Codeword, "favoured")] = 0
     codeword_rotations: Annotated[int, declared(Codeword, "rotations")] = 64
-    codeword_blocks: Annotated[int, declared(Codeword, "blocks")] = 0
+    codeword_blocks: Annotated[int, declared(Codeword, "blocks")] = 1
     codeword_server_optimizer: OptimizerConfig | None = None
 
     def mechanism(self) -> Codeword:

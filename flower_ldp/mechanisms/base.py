@@ -195,9 +195,8 @@ class UpdateMechanism(Mechanism[object, Any]):
         if known.keys() - optional != given.keys() - optional:
             raise WireError("fields", f"not a {cls.name} proposal: {quoted(sorted(given))}")
         values = {known[name][0].name: typed(given, name, known[name][1]) for name in given}
-        for name in (cls.stated, *cls.left_out):
-            if name in values and not values[name]:
-                raise ValueError(f"{name} must be stated, got {values[name]}")
+        if cls.stated and not values[cls.stated]:
+            raise ValueError(f"{cls.stated} must be stated, got {values[cls.stated]}")
         return cls(**values)
 
 

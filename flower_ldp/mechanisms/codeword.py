@@ -193,7 +193,7 @@ class CodewordPlan(UpdatePlan):
 
 @lru_cache(maxsize=64)
 def _plan(mechanism: Codeword, dimension: int) -> CodewordPlan:
-    blocks = mechanism.blocks or 1
+    blocks = mechanism.blocks
     check_in("[2, inf)", "dimension", dimension)
     check_in(f"[1, {dimension}]", "blocks", blocks)
     size = -(-dimension // blocks)
@@ -328,7 +328,7 @@ class Codeword(UpdateMechanism):
     seed : int
         Public; in [0, 2^63). Give each round another one.
     blocks : int
-        B; in [1, 65536]. 0 is one block, or what :class:`CodewordStrategy` chooses for the model.
+        B; in [1, 65536].
 
     Examples
     --------
@@ -347,7 +347,7 @@ class Codeword(UpdateMechanism):
     favoured: Annotated[int, Bounded("[0, 2^24]")] = 0
     rotations: Annotated[int, Bounded("[1, 4096]")] = 64
     seed: Annotated[int, Bounded("[0, 2^63)")] = 0
-    blocks: Annotated[int, Bounded("[0, 65536]")] = 0
+    blocks: Annotated[int, Bounded("[1, 65536]")] = 1
 
     def plan(self, dimension: int, *, quiet: bool = False) -> CodewordPlan:
         """Return the sizes for ``dimension`` entries, in [2, 2^24]; ``quiet`` has no effect.

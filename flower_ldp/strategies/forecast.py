@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import groupby
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.advice import UtilityForecast
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms.base import GOOD_COSINE, POOR_COSINE, UpdatePlan, Verdict, signal_of
+from flower_ldp.mechanisms.base import GOOD_COSINE, POOR_COSINE, Verdict, signal_of
 from flower_ldp.privacy import Unit, compose, meaning
 from flower_ldp.strategies.rounds import RoundCallback, TrainingRound, Vector
 from flower_ldp.wire.layout import ArraySpec, ModelLayout, perhaps_statistics, running_statistics
@@ -37,7 +37,6 @@ _FEWEST = 2.0
 #: So many a good run must show, or nothing is said.
 _SHOWN = 4.0
 _Layer = tuple[ArraySpec, ...]
-Plan = Callable[[int], UpdatePlan]
 #: Of more layers the names are not looked for.
 _MOST_LAYERS = 4
 
@@ -100,14 +99,14 @@ class Forecast(RoundCallback[TrainingRound]):
             self._watch.add(total, reports)
 
     def _begin(self, current: TrainingRound, left: Sequence[int] | None) -> None:
-        sample, layout, plan = current.sample, current.layout, self._strategy.worth()
+        sample, layout, plan = current.sample, current.layout, self._strategy.plan()
         if plan is None or not self._rounds or self.entries is None:
             return
         rounds, clients = self._rounds, sample.present
         if left is not None:
             rounds, clients = max(rounds_left(left, sample.size, rounds), 1), len(left)
         outlook = self._outlook = UtilityForecast(plan, self.entries, clients, rounds, sample.size)
-        self._watch = SignalMonitor(outlook, self._strategy.plan())
+        self._watch = SignalMonitor(outlook)
         _log.log(
             logging.INFO if outlook.verdict is Verdict.GOOD else logging.WARNING,
             f"outlook: {outlook.judgement()} Of clients that agree, the steps of {rounds:,} rounds "
@@ -168,9 +167,8 @@ class Forecast(RoundCallback[TrainingRound]):
 class SignalMonitor:
     """Test for noise."""
 
-    def __init__(self, outlook: UtilityForecast, plan: Plan | None = None) -> None:
+    def __init__(self, outlook: UtilityForecast) -> None:
         self._outlook = outlook
-        self._plan = plan or outlook.plan
         self._sum: Vector | None = np.zeros(outlook.weights)  # None once it was looked at
         self._reports = 0
 
@@ -180,7 +178,7 @@ class SignalMonitor:
             return
         self._sum += summed
         self._reports += reports
-        noise = self._plan(self._outlook.weights).null_distribution
+        noise = self._outlook.plan(self._outlook.weights).null_distribution
         progress = min(self._reports / self._outlook.reports, 1.0)
         deviation = noise.deviation(self._reports)
         good = signal_of(GOOD_COSINE) * progress

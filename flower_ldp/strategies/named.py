@@ -8,20 +8,17 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Unpack, get_args
+from typing import Annotated, ClassVar, Literal, Unpack, get_args
 
 import numpy as np
 from flwr.app import ArrayRecord
-from numpy.typing import NDArray
 
 from flower_ldp.extensions.contract import Chosen, ExtensionReport
-from flower_ldp.mechanisms.base import UpdatePlan
 from flower_ldp.mechanisms.codeword import MOST_SEED, Codeword
 from flower_ldp.mechanisms.gaussian import Gaussian
-from flower_ldp.mechanisms.hadamard import MAX_ORDER
 from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
 from flower_ldp.mechanisms.signds_round import Report, SignDSRound
@@ -30,12 +27,9 @@ from flower_ldp.strategies.optimizers import AgreedLength, ServerOptimizer
 from flower_ldp.strategies.replies import Metrics, ReplyValidator
 from flower_ldp.strategies.rounds import RoundCallback, TrainingRound, Vector
 from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
-from flower_ldp.wire.layout import ModelLayout
 
 _log = logging.getLogger("flwr")
 Scaling = Literal["published", "unbiased"]
-#: Of more weights, blocks might take more than the most rows of a code.
-MOST_IN_BLOCKS = MAX_ORDER // 4
 #: A first step of so many times the weights' own length is warned of.
 LONG_STEP = 1.0
 
@@ -277,9 +271,8 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
     :class:`~flower_ldp.clients.CodewordRelease`. The metrics include ``expected-cosine``, of
     clients that agree. Each round has its own seed, counted on from the mechanism's. By default
     each client is asked once in the run (``answers_per_client=1``; None samples anew in every
-    round), steps are those of :class:`~flower_ldp.strategies.AgreedLength`, and a model that is one
-    layer of fewer outputs than inputs has a block for each output. Other options are those of
-    :class:`~flower_ldp.strategies.training.TrainingStrategy`.
+    round), and steps are those of :class:`~flower_ldp.strategies.AgreedLength`. Other options are
+    those of :class:`~flower_ldp.strategies.training.TrainingStrategy`.
 
     Examples
     --------
@@ -300,17 +293,6 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
     ) -> None:
         options.setdefault("answers_per_client", 1)
         super().__init__(mechanism, server_optimizer, **options)
-        self._chooses_blocks = mechanism.blocks == 0
-
-    def _layout(self, model: Mapping[str, NDArray[Any]]) -> ModelLayout:
-        layout = super()._layout(model)
-        if self._chooses_blocks:
-            self.mechanism = replace(self.mechanism, blocks=blocks_of(layout))
-        return layout
-
-    def worth(self) -> Callable[[int], UpdatePlan] | None:
-        """Return the plan for the verdict: chosen blocks lose nothing where classes are few."""
-        return replace(self.mechanism, blocks=0).plan if self._chooses_blocks else self.plan()
 
     def _asked(self, entries: int | None, participation: float = 1.0) -> Codeword:
         return self.mechanism if entries is None else self.mechanism.sized(entries)
@@ -330,17 +312,6 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
     def _metrics(self, current: TrainingRound, reports: int) -> Metrics:
         plan = self.mechanism.plan(current.layout.entries)
         return {"expected-cosine": plan.cosine_of_sum(reports)}
-
-
-def blocks_of(layout: ModelLayout) -> int:
-    """Return the rows of a model that is one layer of fewer outputs than inputs, else 0."""
-    matrices = [spec.shape for spec in layout.updated if len(spec.shape) > 1]
-    biases = [spec.size for spec in layout.updated if len(spec.shape) < 2]
-    if layout.part.subspace is not None or [len(one) for one in matrices] != [2]:
-        return 0
-    rows, columns = matrices[0]
-    fits = 1 < rows < columns and layout.entries <= MOST_IN_BLOCKS and biases in ([], [rows])
-    return rows if fits else 0
 
 
 class GaussianStrategy(TrainingStrategy[Gaussian]):

@@ -189,10 +189,6 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         """Return the mechanism's plan by number of weights."""
         return getattr(self.mechanism, "plan", None)
 
-    def worth(self) -> Callable[[int], UpdatePlan] | None:
-        """Return the plan that the verdict is of."""
-        return self.plan()
-
     def summary(self) -> None:
         """Log cost, configuration and outlook."""
         first, *more = self._description()

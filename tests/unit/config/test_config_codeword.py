@@ -62,7 +62,7 @@ def test_steps_without_a_length_are_the_default(chosen: str, momentum: float) ->
         ("codeword_eps: 4.0", "codeword_rotations: 8", "codeword_eps"),
         ("eps: 4.0", "eps: 4.0\n    codeword_rotations: 4097", r"rotations.*\[1, 4096\]"),
         ("eps: 4.0", "eps: 4.0\n    codeword_favoured: 1.5", "favoured.*integer"),
-        ("eps: 4.0", "eps: 4.0\n    codeword_blocks: -1", r"blocks.*\[0, 65536\]"),
+        ("eps: 4.0", "eps: 4.0\n    codeword_blocks: 0", r"blocks.*\[1, 65536\]"),
         ("eps: 4.0", "eps: 4.0\n    codeword_seed: 1", "codeword_seed"),
         ("momentum, momentum: 0.5", "sgd", "momentum.*fixed_length.*agreed"),
         ("momentum: 0.5", "length: 1.0", "length"),

@@ -47,8 +47,7 @@ def dense() -> np.ndarray:
 
 def written_out(mechanism: Codeword, dimension: int) -> np.ndarray:
     """Return all codewords of all codes: row i of block b, over the entries of the block."""
-    blocks = mechanism.blocks or 1
-    size = math.ceil(dimension / blocks)
+    blocks, size = mechanism.blocks, math.ceil(dimension / mechanism.blocks)
     rows = next(2**i for i in range(12) if 2**i >= size)
     matrix = np.zeros((mechanism.rotations, blocks * rows, dimension))
     for code in range(mechanism.rotations):

@@ -93,7 +93,7 @@ def outside(interval: str, kind: type) -> list[float]:
         (CODE, {"epsilon": "(0, 100]", "codes": "[2, 65536]"}),
         (CODEBOOK, {"epsilon": "(0, 100]", "rows": "[1, inf)"}),
         (CODEWORD, {"epsilon": "[1e-12, 100]", "favoured": "[0, 2^24]", "seed": "[0, 2^63)"}),
-        (CODEWORD, {"rotations": "[1, 4096]", "blocks": "[0, 65536]"}),
+        (CODEWORD, {"rotations": "[1, 4096]", "blocks": "[1, 65536]"}),
         (SIGNDS, {"epsilon": "(0, 100]", "k": "(0, 0.25]"}),
         (SIGNDS, {"threshold_ratio": "[0.5, 1]", "dim_out": "[0, 4096]"}),
         (GAUSSIAN, {"epsilon": "[0.001, 100]", "delta": "[1e-18, 0.5]"}),

@@ -11,10 +11,8 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import CodewordRelease, LdpMod
-from flower_ldp.mechanisms import Codeword, CodewordReport, Subspace
+from flower_ldp.mechanisms import Codeword, CodewordReport
 from flower_ldp.strategies import CodewordStrategy, FixedLength, Health
-from flower_ldp.strategies.named import MOST_IN_BLOCKS, blocks_of
-from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import REPORT_KEY
 from tests.fixtures import make_site, payload, policy_text, record
 from tests.unit.strategies import rounds
@@ -149,78 +147,3 @@ def test_a_health_bit_is_asked_for_and_charged(tmp_path: Path) -> None:
     site = make_site(tmp_path, policy_text(MESSAGES))
     _, metrics = aggregated(strategy, [answer(sent, site, np.ones(DIMENSION))])
     assert (metrics["epsilon-round"], metrics["bytes-up"]) == (8.5, 4.0)
-
-
-def arrays(*shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
-    return {f"a{n}": np.zeros(shape, np.float32) for n, shape in enumerate(shapes)}
-
-
-@pytest.mark.parametrize(
-    ("model", "blocks"),
-    [
-        (arrays((10, 28)), 10),
-        (arrays((10, 64), (10,)), 10),
-        (arrays((64, 10), (10,)), 0),
-        (arrays((10, 64), (64,)), 0),
-        (arrays((1, 64), (1,)), 0),
-        (arrays((10, 64), (10,), (10,)), 0),
-        (arrays((10, 64), (5, 64)), 0),
-        (arrays((10, 3, 4, 4), (10,)), 0),
-        (arrays((64,)), 0),
-        ({"w": np.zeros((10, 28), np.float32), "seen": np.array(3)}, 10),
-    ],
-)
-@outside_a_run
-def test_the_last_layer_alone_has_a_block_for_each_output(
-    model: dict[str, np.ndarray], blocks: int
-) -> None:
-    strategy = CodewordStrategy(Codeword(8.0), STEP)
-    for _ in range(2):
-        strategy.expect(4, record(model))
-        assert proposed(ask(strategy, model)[0]).mechanism.blocks == blocks
-    for given in (1, 2):
-        strategy = CodewordStrategy(Codeword(8.0, blocks=given), STEP)
-        strategy.expect(4, record(model))
-        assert proposed(ask(strategy, model)[0]).mechanism.blocks == given
-
-
-def test_the_most_weights_that_are_put_into_blocks_fit_a_code() -> None:
-    rows = 2047  # the length of a block just above a power of two is the worst case
-    model = {"w": np.broadcast_to(np.float32(0), (rows, 2048 + 1))}
-    layout = ModelLayout.of(model)
-    assert layout.entries > MOST_IN_BLOCKS - 4096
-    assert blocks_of(layout) == rows
-    Codeword(8.0, blocks=rows).plan(layout.entries)
-    most = {"w": np.broadcast_to(np.float32(0), (rows, 2050))}
-    assert blocks_of(ModelLayout.of(most)) == 0
-
-
-@outside_a_run
-def test_a_subspace_and_a_part_are_seen(caplog: pytest.LogCaptureFixture) -> None:
-    model = {"body": np.zeros((64, 64), np.float32), "head": np.zeros((10, 64), np.float32)}
-    for part, blocks in (({"trainable": "head"}, 10), ({"subspace": Subspace(100)}, 0)):
-        strategy = CodewordStrategy(Codeword(8.0), STEP, **part)  # type: ignore[arg-type]
-        strategy.expect(2, record(model))
-        assert proposed(ask(strategy, model, nodes=400)[0]).mechanism.blocks == blocks
-
-
-@outside_a_run
-def test_blocks_that_were_chosen_change_no_verdict(caplog: pytest.LogCaptureFixture) -> None:
-    said = {}
-    for blocks in (0, 1, 10):
-        caplog.clear()
-        strategy = CodewordStrategy(Codeword(8.0, blocks=blocks), STEP)
-        strategy.expect(10, record(arrays((10, 28))))
-        ask(strategy, arrays((10, 28)), nodes=100)
-        said[blocks] = next(one for one in caplog.messages if one.startswith("outlook"))
-    assert said[0] == said[1] != said[10]
-    assert said[0].startswith("outlook: good")
-
-
-def test_a_proposal_states_no_open_number_of_blocks() -> None:
-    fields = Codeword(8.0).sized(280).parameters()
-    assert not any("blocks" in name for name in fields)
-    with pytest.raises(ValueError, match="blocks must be stated"):
-        Codeword.of_parameters({**fields, "blocks": 0})
-    one = Codeword.of_parameters({**fields, "blocks": 1})
-    assert one.plan(280) == Codeword(8.0).sized(280).plan(280)
