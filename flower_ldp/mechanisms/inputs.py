@@ -135,15 +135,15 @@ def read_records(
     ``shape`` is ``(width,)`` or ``(n, width)``, or ValueError; None takes an array's own number of
     rows as public. What a list is would be told by its private entries.
     """
-    if shape is None and _is_sequence(value):
-        raise ValueError(f"shape must be given for a list: ({width},) or (n, {width})")
-    if shape is not None and (len(shape) not in (1, 2) or shape[-1] != width):
+    if shape is None:
+        if _is_sequence(value):
+            raise ValueError(f"shape must be given for a list: ({width},) or (n, {width})")
+        found = real_array(value)
+        shape = (*(found.shape[:-1] if found.ndim == 2 else ()), width)
+        return (found if found.shape == shape else None), shape
+    if len(shape) not in (1, 2) or shape[-1] != width:
         raise ValueError(f"shape must be ({width},) or (n, {width}), got {shape}")
-    if shape is not None:
-        return read_rows(value, shape), shape
-    found = real_array(value)
-    shape = (*(found.shape[:-1] if found.ndim == 2 else ()), width)
-    return (found if found.shape == shape else None), shape
+    return read_rows(value, shape), shape
 
 
 def read_rows(value: object, shape: tuple[int, ...]) -> NDArray[Any] | None:

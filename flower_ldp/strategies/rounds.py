@@ -212,10 +212,9 @@ class SpendingReport:
 
     Per unit, ``units`` has the largest sum over clients, coarser units included, ``direct`` only
     events about the unit itself, ``smaller`` the smaller valid bound, ``lives`` the smallest life
-    by zCDP that fits, and ``beyond`` releases
-    without a bound. ``shuffle`` holds for an observer of shuffled reports only and is in no total.
-    No epsilon covers the nodes of ``raw``, nor replies to sent messages of the types
-    ``uncounted``.
+    by zCDP that fits, and ``beyond`` releases without a bound. ``shuffle`` holds for an observer of
+    shuffled reports only and is in no total. No epsilon here covers the nodes of ``raw``, nor
+    replies to messages that were sent, of the types ``uncounted``.
     """
 
     units: Sums
