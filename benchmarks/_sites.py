@@ -52,7 +52,8 @@ class Plan:
 class Sites:
     """Each site's rows, what is held out, and what is trained.
 
-    ``optimizer`` takes parameters, step size, and how many steps were taken in earlier rounds.
+    ``optimizer`` takes parameters, step size, and how many steps were taken in earlier rounds. With
+    ``public_base`` what learns is sent alone.
     """
 
     rows: list[Any]
@@ -62,6 +63,7 @@ class Sites:
     loss: Callable[..., torch.Tensor]
     right: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     optimizer: Callable[[list[nn.Parameter], float, int], torch.optim.Optimizer]
+    public_base: bool = False
 
     def average(self) -> FedAvg:
         """Return the strategy of all sites in each round."""
@@ -72,11 +74,14 @@ class Sites:
         self, app: ClientApp, rounds: int, strategy: Strategy | None = None, **how: Any
     ) -> tuple[float, list[PrivacySpent]]:
         """Train all sites, by default under FedAvg; return the accuracy, and what was spent."""
-        first = ArrayRecord(self.model().state_dict())
+        model = self.model()
+        state = model.state_dict()
+        if self.public_base:
+            state = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+        first = ArrayRecord(state)
         nodes = len(self.rows)
         result, spent = trained(strategy or self.average(), app, first, rounds, nodes, **how)
-        model = self.model()
-        model.load_state_dict(last_model(result).to_torch_state_dict())
+        model.load_state_dict(last_model(result).to_torch_state_dict(), strict=not self.public_base)
         features, targets = self.held
         with torch.no_grad():
             right = self.right(model(features), targets)
@@ -99,6 +104,7 @@ def client_app(sites: Sites, plan: Plan) -> ClientApp:
             optimizer=lambda p: sites.optimizer(p, plan.learning_rate, taken),
             like=sites.like,
             groups=range(len(rows)),
+            public_base=sites.public_base,
         )
         return Message(reply, reply_to=message)
 

@@ -92,6 +92,7 @@ class Case:
     make: Callable[[], nn.Module]
     shape: tuple[int, ...] = (784,)
     goal: float | None = None
+    classes: int = 10
 
 
 CASES = {
@@ -165,7 +166,7 @@ class Own:
 
 
 def batch(case: Case, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.randn(rows, *case.shape), torch.randint(10, (rows,))
+    return torch.randn(rows, *case.shape), torch.randint(case.classes, (rows,))
 
 
 def other(way: str, case: Case, rows: int) -> Callable[[], float]:
@@ -298,11 +299,25 @@ def _resident(name: str) -> int:
 
 
 def memory(way: str, width: int, examples: int, max_rows: int) -> Found:
-    """Take two steps, in a process of its own; return how much more memory it had meanwhile."""
+    """Return the memory of two steps, in a process of its own."""
+    case = Case(lambda: perceptron(width, width))
+    peak, weights = peak_of(way, case, examples, max_rows), size(case.make())
+    return {
+        "way": way,
+        "weights": weights,
+        "examples": examples,
+        "max_rows": max_rows,
+        "bytes": peak,
+        "bytes_a_weight": peak / weights,
+    }
+
+
+def peak_of(way: str, case: Case, examples: int, max_rows: int) -> int:
+    """Take two steps; return the highest memory meanwhile in bytes, above that before."""
     warnings.simplefilter("ignore")  # of Opacus's hooks
     torch.set_num_threads(1)
     way_of(way, CASES["linear"], 2, 1)()  # what libraries keep for themselves
-    case, before = Case(lambda: perceptron(width, width)), []
+    before: list[int] = []
 
     def mark() -> None:
         Path("/proc/self/clear_refs").write_text("5")  # the highest begins anew
@@ -315,15 +330,7 @@ def memory(way: str, width: int, examples: int, max_rows: int) -> Found:
         mark()
         step()
         step()
-    peak, weights = _resident("VmHWM") - before[0], size(case.make())
-    return {
-        "way": way,
-        "weights": weights,
-        "examples": examples,
-        "max_rows": max_rows,
-        "bytes": peak,
-        "bytes_a_weight": peak / weights,
-    }
+    return _resident("VmHWM") - before[0]
 
 
 def missed(body: Found) -> list[str]:

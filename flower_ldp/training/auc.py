@@ -22,12 +22,13 @@ def private_auc(
     groups: Iterable[Hashable] | None = None,
     max_rows: int = 1,
     workers: int = 1,
+    public_base: bool = False,
 ) -> RecordDict:
     """Count both classes by the score of the model that the server sent; return the app's reply.
 
     Parameters
     ----------
-    context, model, rows, like, groups, max_rows, workers
+    context, model, rows, like, groups, max_rows, workers, public_base
         As for :func:`~flower_ldp.training.private_accuracy`. A patient's drawn rows share one
         weight; a row that fails counts nowhere.
     score : callable
@@ -59,6 +60,6 @@ def private_auc(
         inside = min(max(0.0, given * bins), math.nextafter(bins, 0))
         return torch.tensor(target * bins + inside, dtype=torch.float64)
 
-    data = model, rows, like, groups, max_rows, workers
+    data = model, rows, like, groups, max_rows, workers, public_base
     session.finish(example_total(session, place, session.mechanism.weights, *data))
     return RecordDict({"metrics": MetricRecord()})

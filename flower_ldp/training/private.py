@@ -47,6 +47,7 @@ def private_training(
     groups: Iterable[Hashable] | None = None,
     max_rows: int = 1,
     workers: int = 1,
+    public_base: bool = False,
 ) -> RecordDict:
     """Train one round by the charged plan, and return the app's reply.
 
@@ -76,6 +77,9 @@ def private_training(
         Rows of a patient per step, drawn anew; in [1, 1,000].
     workers : int
         Processes that compute examples in parallel; more than 1 needs fork.
+    public_base : bool
+        Whether the message may lack frozen weights and buffers, as adapters without their base.
+        The model's own count then: **no private data** may be in them.
 
     Returns
     -------
@@ -95,7 +99,7 @@ def private_training(
     session = current_session(TrainingSession)
     session.begin()
     check_groups(session.granted.example, groups)
-    training = _Training(session, model, optimizer)
+    training = _Training(session, model, optimizer, public_base)
     read = Rows(rows, like, strict=session.rehearsal)
     asked = RowModel(model, loss, read, training.fixed, training.learning)
     asked.check(training.first())
@@ -109,7 +113,8 @@ def private_training(
         trained = training.run(lambda now: compute(now, examples.drawn(rate, rng)), rng)
     session.trained = trained
     # Copies: what the app's model does with them does not reach what leaves.
-    model.load_state_dict({name: torch.tensor(array) for name, array in trained.items()})
+    copies = {name: torch.tensor(array) for name, array in trained.items()}
+    model.load_state_dict(copies, strict=not public_base)
     record = ArrayRecord({name: Array(array) for name, array in trained.items()})
     weight = MetricRecord({"num-examples": session.granted.examples})
     return RecordDict({"arrays": record, "metrics": weight})
@@ -124,19 +129,29 @@ def check_groups(example: str, groups: object) -> None:
         )
 
 
-def sent_tensors(sent: Arrays, model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return a message's arrays as the model's tensors; shared parameters appear once."""
-    state = model.state_dict()
-    odd = state.keys() ^ sent.keys() or {
-        name for name, value in state.items() if tuple(value.shape) != sent[name].shape
-    }
+def sent_tensors(
+    sent: Arrays, model: nn.Module, public_base: bool = False
+) -> dict[str, torch.Tensor]:
+    """Return a message's arrays as the model's tensors; shared parameters appear once.
+
+    With ``public_base`` only weights that learn are required.
+    """
+    state, twins = model.state_dict(), _twins(model)
+    named = model.named_parameters(remove_duplicate=False)
+    needed = {name for name, p in named if p.requires_grad} if public_base else state.keys()
+    odd = (needed - sent.keys()) | (sent.keys() - state.keys())
+    odd = odd or {name for name in sent if tuple(state[name].shape) != sent[name].shape}
     if odd:
-        raise ValueError(f"arrays of the model and of the message differ: {quoted(sorted(odd))}")
-    names = state.keys() - _twins(model).keys()
+        base = not (public_base or sent.keys() - state.keys())
+        advice = ". Of adapters alone, over a base that is public, say public_base=True"
+        raise ValueError(
+            f"arrays of the model and of the message differ: {quoted(sorted(odd))}"
+            f"{advice if base else ''}"
+        )
     return {
-        name: torch.from_numpy(np.array(sent[name])).to(value.dtype)
-        for name, value in state.items()
-        if name in names
+        twins.get(name, name): torch.from_numpy(np.array(array)).to(state[name].dtype)
+        for name, array in sent.items()
+        if twins.get(name) not in sent
     }
 
 
@@ -151,9 +166,13 @@ def _twins(model: nn.Module) -> dict[str, str]:
 
 class _Training:
     def __init__(
-        self, session: TrainingSession, model: nn.Module, optimizer: MakeOptimizer
+        self,
+        session: TrainingSession,
+        model: nn.Module,
+        optimizer: MakeOptimizer,
+        public_base: bool = False,
     ) -> None:
-        found, plan = sent_tensors(session.sent, model), session.granted.plan
+        found, plan = sent_tensors(session.sent, model, public_base), session.granted.plan
         self.learning = tuple(name for name, p in model.named_parameters() if p.requires_grad)
         if not self.learning:
             raise ValueError("the model must have a parameter that can be trained")
@@ -210,6 +229,7 @@ def private_accuracy(
     groups: Iterable[Hashable] | None = None,
     max_rows: int = 1,
     workers: int = 1,
+    public_base: bool = False,
 ) -> RecordDict:
     """Count right predictions of the model that the server sent, and return the app's reply.
 
@@ -218,7 +238,7 @@ def private_accuracy(
 
     Parameters
     ----------
-    context, rows, like, groups, max_rows, workers
+    context, rows, like, groups, max_rows, workers, public_base
         As for :func:`~flower_ldp.training.private_training`. A patient counts once, by the mean
         over its drawn rows; a row that fails is wrong, or has the worst score.
     model : torch.nn.Module
@@ -252,7 +272,7 @@ def private_accuracy(
         shares = [min(max(0.0, one), 1.0) for one in found]
         return np.array([session.mechanism.rounded(sum(shares) / max(1, len(shares)))])
 
-    data = model, rows, like, groups, max_rows, workers
+    data = model, rows, like, groups, max_rows, workers, public_base
     (total,) = example_total(session, right, weigh, *data)
     session.finish(int(total))
     return RecordDict({"metrics": MetricRecord({"num-examples": session.mechanism.examples})})
@@ -268,6 +288,7 @@ def example_total(
     groups: Iterable[Hashable] | None,
     max_rows: int,
     workers: int,
+    public_base: bool,
 ) -> Ints:
     """Return the **private** sum of examples' integers, int64.
 
@@ -276,7 +297,7 @@ def example_total(
     """
     check_groups(session.example, groups)
     read = Rows(rows, like, strict=session.rehearsal)
-    state = sent_tensors(session.sent, model)
+    state = sent_tensors(session.sent, model, public_base)
     asked = RowModel(model, measure, read, {})
     asked.check(state)
 

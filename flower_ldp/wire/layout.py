@@ -120,7 +120,8 @@ def named_by(patterns: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> tup
     """Return the names of the floating-point arrays that patterns match, in the record's order.
 
     Shell patterns: ``*`` any text, dots included, ``?`` any character, ``[abc]`` one of these; case
-    matters. Running statistics (:func:`running_statistics`) need their own names.
+    matters. One that fits no name from its start is tried after each dot, as ``lora_*``. Running
+    statistics (:func:`running_statistics`) need their own names.
 
     Raises
     ------
@@ -130,12 +131,15 @@ def named_by(patterns: Sequence[str], arrays: Mapping[str, NDArray[Any]]) -> tup
     there = [name for name, array in arrays.items() if array.dtype.kind == "f" and array.size]
     found, statistics = set[str](), running_statistics(arrays)
     for pattern in patterns:
-        matched = {
-            name
-            for name in there
-            if name == pattern or (name not in statistics and fnmatchcase(name, pattern))
-        }
-        if not matched:
+        for tried in (pattern, f"*.{pattern}"):
+            matched = {
+                name
+                for name in there
+                if name == tried or (name not in statistics and fnmatchcase(name, tried))
+            }
+            if matched:
+                break
+        else:
             listed = ", ".join(map(quoted, there[:_MOST_NAMED]))
             more = f" and {len(there) - _MOST_NAMED} more" if len(there) > _MOST_NAMED else ""
             raise ValueError(
