@@ -27,6 +27,7 @@ from flower_ldp.mechanisms import (
     ExampleMean,
     Gaussian,
     GaussianMeans,
+    JointCounts,
     KaryResponse,
     Laplace,
     MagRR,
@@ -383,6 +384,15 @@ def _gaussian_means(settings: Settings) -> Case:
     return of_values("gaussian-means", mechanism, pairs, 20_000, checks)
 
 
+def _counts(name: str, delta: float, settings: Settings) -> Case:
+    mechanism = JointCounts(settings.epsilon, (3,) * 6, delta)
+    places = np.array([[0] * 6, [1] * 6, [2] * 6])
+    given = places[[0, 2]], np.arange(2)
+    pairs = [(given, (places[[1, 2]], np.arange(2))), (given, (places[[2]], np.arange(1)))]
+    checks = "one row leaves its cell in each table", "one example without rows"
+    return of_values(name, mechanism, pairs, 20_000, checks)
+
+
 def _of_epsilon(mechanism: Callable[..., UpdateMechanism], settings: Settings) -> Case:
     return of_updates(mechanism(settings.epsilon), _FEW_ENTRIES)
 
@@ -396,6 +406,8 @@ BUILDERS: Mapping[str, Callable[[Settings], Case]] = MappingProxyType(
         "account": _account,
         "gaussian": lambda s: of_updates(Gaussian(s.epsilon, s.delta), _FEW_ENTRIES),
         "gaussian-means": _gaussian_means,
+        "counts": lambda s: _counts("counts", 0.0, s),
+        "counts-normal": lambda s: _counts("counts-normal", s.delta, s),
         "signds": lambda s: of_updates(SignDSRound(_selection(s)), s.dimension),
         "signds-magrr": _signds_magrr,
         "signds-long": lambda s: signds_long(_selection(s)),

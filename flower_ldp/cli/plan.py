@@ -21,7 +21,7 @@ from flower_ldp.accounting.dpsgd import (
 from flower_ldp.advice import advise
 from flower_ldp.cli.output import Report, command, group
 from flower_ldp.cli.plan_costs import PerhapsCount, price
-from flower_ldp.cli.plan_noise import GaussianRun, LaplaceNoise, RandomizedLabels
+from flower_ldp.cli.plan_noise import CountsNoise, GaussianRun, LaplaceNoise, RandomizedLabels
 from flower_ldp.cli.plan_updates import CodewordRun, SignDSRun
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms import Codeword, SignDS, TrainingOutlook, TrainingPlan
@@ -198,6 +198,7 @@ _COMMANDS: dict[str, tuple[type[Any], str]] = {
     "codeword": (CodewordRun, "codeword --epsilon 8 --params 2010 --clients 25"),
     "laplace": (LaplaceNoise, "laplace --noise-below 1e-5 --probability 0.9"),
     "labels": (RandomizedLabels, "labels --epsilon 1 --classes 10 --labels 60000"),
+    "counts": (CountsNoise, "counts --epsilon 1 --examples 569 --sites 5"),
     "gaussian": (GaussianRun, "gaussian --epsilon 1 --delta 1e-6 --rounds 50"),
     "dpsgd": (
         PrivateTraining,

@@ -15,7 +15,7 @@ from flower_ldp.policy.sections import ExampleName
 from flower_ldp.privacy import as_fraction, rounded_up
 from flower_ldp.yaml_source import in_one_line
 
-Route = Literal["codeword", "signds", "gaussian", "dpsgd", "labels", "laplace"]
+Route = Literal["codeword", "signds", "gaussian", "dpsgd", "labels", "laplace", "counts"]
 #: The message, mechanism, unit and usual delta of each route.
 _ROUTES: dict[str, tuple[str, str, str, float]] = {
     "codeword": ("train", "codeword", "client", 0.0),
@@ -24,6 +24,7 @@ _ROUTES: dict[str, tuple[str, str, str, float]] = {
     "dpsgd": ("train", "dpsgd", "example", 1e-5),
     "labels": ("train", "kary_response", "label", 0.0),
     "laplace": ("evaluate", "laplace", "client", 0.0),
+    "counts": ("query", "counts", "example", 0.0),
 }
 
 
@@ -56,10 +57,9 @@ class RoutePolicy:
         """Return the policy, after a check of it as a file."""
         message, mechanism, unit, usual = _ROUTES[self.route]
         delta = usual if self.delta is None else self.delta
-        if self.route == "dpsgd" and self.examples is None:
-            raise wrong(
-                "--examples", "dpsgd needs how many rows or patients there are, a public number"
-            )
+        if unit == "example" and self.examples is None:
+            needs = "needs how many rows or patients there are, a public number"
+            raise wrong("--examples", f"{self.route} {needs}")
         if self.route == "dpsgd" and not 0 < delta * self.answers * (self.examples or 0) < 1:
             times = "" if self.answers == 1 else f" times {self.answers:,} answers"
             needed = "dpsgd needs one above 0 and, over all answers, below 1 / examples"

@@ -7,6 +7,7 @@ from flwr.app import MessageType
 
 from flower_ldp.clients.auc import AUCRelease
 from flower_ldp.clients.authorizer import OwnerAuthorizer
+from flower_ldp.clients.counts import CountsRelease
 from flower_ldp.clients.dpsgd import AccuracyRelease, DPSGDRelease
 from flower_ldp.clients.histograms import private_histograms
 from flower_ldp.clients.labels import PrivateDataset, PrivateLabels, private_dataset, private_labels
@@ -36,6 +37,7 @@ __all__ = [
     "AccuracyRelease",
     "Authorizer",
     "CodewordRelease",
+    "CountsRelease",
     "DPSGDRelease",
     "EmbeddingRelease",
     "ExtensionRelease",
@@ -68,9 +70,13 @@ __all__ = [
     "split_client_app",
 ]
 
-#: How replies about updates and rows are privatized, by type of message, by the mechanism that
-#: the proposal names. Those of embeddings need a party (:class:`EmbeddingRelease`), and a model
-#: by DP-SGD the package's own training in the app (:class:`DPSGDRelease`).
+#: How replies about updates, rows and counts are privatized, by type of message and the mechanism
+#: that the proposal names. Those of embeddings need a party (:class:`EmbeddingRelease`), and a
+#: model by DP-SGD the package's own training in the app (:class:`DPSGDRelease`).
 RELEASES: Mapping[str, Release] = MappingProxyType(
-    {MessageType.TRAIN: UpdateRelease(), MessageType.EVALUATE: ProtectedEvalRelease()}
+    {
+        MessageType.TRAIN: UpdateRelease(),
+        MessageType.EVALUATE: ProtectedEvalRelease(),
+        MessageType.QUERY: CountsRelease(),
+    }
 )

@@ -21,7 +21,7 @@ from flower_ldp.extensions.contract import ExtensionReport
 from flower_ldp.extensions.loading import Allowed, load_extension
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.policy import Policy, policy_path
-from flower_ldp.privacy import PrivacyEvent, PrivacySpent
+from flower_ldp.privacy import PrivacyEvent, PrivacySpent, as_fraction
 from flower_ldp.refusals import REFUSED_POLICY
 
 _log = logging.getLogger("flower_ldp")
@@ -127,8 +127,13 @@ def _charge_release(policy: Policy, request: ReleaseRequest, context: Context) -
     rested = basis.events if basis else ()
     example = policy.example if request.per_example else "row"
     policy.check(request.message_type, request.events, basis=rested, example=example)
-    if request.per_example and charging.examples_of(policy, request) is None:
-        raise _refusal("the policy does not say how many examples there are")
+    if request.per_example:
+        examples = charging.examples_of(policy, request)
+        if examples is None:
+            raise _refusal("the policy does not say how many examples there are")
+        for event in request.events:
+            if as_fraction(event.delta) * examples >= 1:  # one of them could be told in full
+                raise _refusal(f"delta {event.delta:g} must be below 1/{examples:,}")
     account = charging.account_of(policy, context)
     charge, rests = charge_for(policy, request, context)
     if basis is not None:  # all of the data pays for it, and no report is of it alone

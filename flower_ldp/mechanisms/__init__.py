@@ -23,6 +23,7 @@ from flower_ldp.mechanisms.example_sums import BoundedMean, ExampleCounts, Examp
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.gaussian_means import GaussianMeans
 from flower_ldp.mechanisms.hadamard import Subspace
+from flower_ldp.mechanisms.joint_counts import JointCounts
 from flower_ldp.mechanisms.labels import LABEL_METHODS, RRWithPrior, SubsetSelection
 from flower_ldp.mechanisms.laplace import (
     Laplace,
@@ -52,6 +53,7 @@ __all__ = [
     "ExampleMean",
     "Gaussian",
     "GaussianMeans",
+    "JointCounts",
     "KaryResponse",
     "Laplace",
     "LaplacePlan",
@@ -86,6 +88,7 @@ MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         **dict.fromkeys((kind.name for kind in UPDATE_MECHANISMS), ()),
         **{name: () for name, stages in LABEL_METHODS.items() if len(stages) == 1},
         **dict.fromkeys(("health", "bounded_mean", "example_mean", "example_counts"), ()),
+        "counts": ("jointcounts",),
         **dict.fromkeys(("label_stages", "central_histograms", "codebook_embedding"), ()),
         **dict.fromkeys(("dpsgd", "bottom_training", "binary_response", "rr_on_bins"), ()),
         "gaussian": ("dpencrypt",),

@@ -216,8 +216,7 @@ def named_gate(name: str) -> Mod:
     Raises ValueError, TypeError, ImportError or AttributeError if it names none.
     """
     if name == "privatize":
-        train, evaluate = RELEASES["train"], RELEASES["evaluate"]
-        return FormatChecked(LdpMod(train=train, evaluate=evaluate, authorizer=MacAuthorizer()))
+        return FormatChecked(LdpMod(actions=RELEASES, authorizer=MacAuthorizer()))
     if name == "reports":
         return PaidReports()
     if ":" not in name:

@@ -25,7 +25,7 @@ from flower_ldp.cli.output import Report
 from flower_ldp.clients import RELEASES, UpdateRelease
 from flower_ldp.clients.release import OpenRelease
 from flower_ldp.config import SECTIONS
-from flower_ldp.mechanisms import MECHANISMS
+from flower_ldp.mechanisms import MECHANISMS, JointCounts
 from flower_ldp.policy.sections import mechanism_name
 from flower_ldp.wire.embedding import EMBEDDINGS
 from flower_ldp.wire.evaluation import ROWS as EVALUATED
@@ -150,6 +150,16 @@ COUNTS = {
         "dpsgd_release.md",
     ),
 }
+QUERIES = {
+    "counts": Row(
+        "counts",
+        "query",
+        ("counts", "counts-normal"),
+        "counts",
+        Why("a class of the server's asks for it, and no section"),
+        "statistics.md",
+    ),
+}
 LABELS = {
     "kary_response": Row(
         AT_HOME, AT_HOME, ("kary-response", "labels"), "labels", "label_dp.yaml", "label_dp.md"
@@ -232,7 +242,7 @@ OWN = {
         "magrr.md",
     ),
 }
-TABLE = {**TRAINED, **EVALUATIONS, **COUNTS, **LABELS, **SPLIT_LEARNING, **OWN}
+TABLE = {**TRAINED, **EVALUATIONS, **COUNTS, **QUERIES, **LABELS, **SPLIT_LEARNING, **OWN}
 
 
 #: What trains from updates, by name.
@@ -254,8 +264,14 @@ class Tables:
     def shipped(cls) -> Tables:
         return cls(
             frozenset(MECHANISMS),
-            frozenset({*EVALUATED, *EMBEDDINGS, *TRAINED}),
-            frozenset({*product(["train"], TRAINED), *product(["evaluate"], EVALUATED)}),
+            frozenset({*EVALUATED, *EMBEDDINGS, *TRAINED, JointCounts.name}),
+            frozenset(
+                {
+                    *product(["train"], TRAINED),
+                    *product(["evaluate"], EVALUATED),
+                    ("query", JointCounts.name),
+                }
+            ),
             frozenset({*BUILDERS, *PATHS}),
             # Advice is no mechanism: it chooses one.
             frozenset(str(command.name) for command in plan.app.registered_commands) - {"advice"},
@@ -346,7 +362,7 @@ def test_every_kind_of_file_is_explained() -> None:
 
 def test_the_guard_reads_the_releases_and_no_others() -> None:
     assert set(RELEASES) == {kind.type for kind in PROPOSALS.values()}
-    assert set(PROPOSALS) == {*TRAINED, *EVALUATED}
+    assert set(PROPOSALS) == {*TRAINED, *EVALUATED, JointCounts.name}
 
 
 @pytest.mark.parametrize("name", PROPOSALS)

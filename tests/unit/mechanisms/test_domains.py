@@ -24,6 +24,7 @@ from flower_ldp.mechanisms import (
     ExampleMean,
     Gaussian,
     GaussianMeans,
+    JointCounts,
     KaryResponse,
     Laplace,
     LaplacePlan,
@@ -108,6 +109,7 @@ def outside(interval: str, kind: type) -> list[float]:
         (GaussianMeans(1.0, 1e-5, 3), {"epsilon": "[0.001, 100]", "delta": "[1e-18, 0.5]"}),
         (GaussianMeans(1.0, 1e-18, 3), {"examples": "[1, 10^12]"}),
         (COUNTS, {"epsilon": "[1e-6, 1e6]", "steps": "[1, 2^16]"}),
+        (JointCounts(1.0, (2,)), {"epsilon": "[1e-6, 1000]", "delta": "[0, 0.5]"}),
         (PLAN, {"epsilon": "(0, inf)"}),
     ],
 )

@@ -17,6 +17,7 @@ from flower_ldp.clients.split_embedding import OpenEmbedding
 from flower_ldp.errors import ReleaseError, WireError
 from flower_ldp.node.startup import named_gate
 from flower_ldp.wire import embedding as split
+from flower_ldp.wire.counts import CountsProposal
 from flower_ldp.wire.evaluation import EvalProposal
 from flower_ldp.wire.proposal import PAYLOAD_KEY, PROPOSAL_KEY, REPORT_KEY, UpdateProposal
 from tests.fixtures import (
@@ -40,9 +41,12 @@ POLICY = policy_text(
   train: {signds: {epsilon: 2.0}, magrr: {epsilon: 1.0}, codeword: {epsilon: 2.0},
     gaussian: {epsilon: 2.0, delta: 1.0e-6}}
   evaluate: {laplace: {epsilon: 6.0}, codebook_response: {epsilon: 6.0},
-    bounded_mean: {epsilon: 1.0}}""",
-    budgets="client: {life: {epsilon: 100.0, delta: 1.0e-4}}",
+    bounded_mean: {epsilon: 1.0}}
+  query: {counts: {epsilon: 1.0, unit: example}}""",
+    budgets="client: &all {life: {epsilon: 100.0, delta: 1.0e-4}}, example: *all",
 )
+POLICY += "examples: 3\n"
+QUESTION = CountsProposal({"age": [0.0, 50.0, 120.0]}, [("age",)], 1.0)
 TERMS = split.TableTerms("train", "0" * 64, 10, 5)
 EMBEDDING = split.EmbeddingProposal(mechanisms.UnaryEncoding(2.0, 8), TERMS, 0)
 
@@ -96,6 +100,14 @@ KINDS = {
         2 + 3 + 8,
         (b"\x01\x02\x00\x04\x00" + bytes(8), b"\x01\x02\xff\x00\x00" + bytes(8)),
     ),
+    "counts": Kind(
+        "query",
+        dict(QUESTION.to_fields()),
+        {"age": np.array([20.0, 70.0, 90.0])},
+        8 * 4,
+        # of no examples, and with a count beyond all examples and 64 noise scales
+        (bytes(8 * 4), b"\x03" + bytes(8 * 3 - 1) + b"\xff" * 7 + b"\x7f"),
+    ),
 }
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 
@@ -116,7 +128,7 @@ def raw_app(kind: Kind) -> App:
 
 def gated_app(kind: Kind) -> App:
     """Return what an app does whose author put LdpMod first."""
-    gate = LdpMod(train=RELEASES["train"], evaluate=RELEASES["evaluate"])
+    gate = LdpMod(actions=RELEASES)
     return lambda one, context: gate(one, context, raw_app(kind))
 
 
@@ -220,6 +232,10 @@ def test_an_apps_own_gate_makes_no_report(kind: Kind, site: Context, tmp_path: P
     answer = node(asked(kind), site, lambda one, _: gated_app(kind)(one, NO_SITE))
     check_form(kind, payload(answer))
     made_up = reply_of(b"\x01" + bytes(kind.length - 1), asked(kind))
+    if kind.type == "query":  # no epsilon per example covers a failure of the whole
+        refused = node(asked(kind, "m-2"), site, lambda *_: made_up)
+        assert refused.error.reason == "ldp:refused:budget"
+        return
     sent = payload(node(asked(kind, "m-2"), site, lambda *_: made_up))
     assert len(sent) == kind.length
     assert sent != payload(made_up)

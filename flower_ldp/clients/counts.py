@@ -1,0 +1,178 @@
+"""Counts by ``query``: tables of the app's rows, released at once with noise.
+
+**Guarantee**: epsilon per example and question for all of its tables together, delta 0 or for
+normal noise the stated one (:mod:`flower_ldp.mechanisms.joint_counts`), except for a failure of the
+whole.
+
+**A failure of the whole** is an app that raises, is late, or whose reply has no such columns. No
+epsilon covers it, since one row may have caused it. Noise around even counts leaves, and the run's
+further releases about examples are refused. A value that cannot be read affects its own row alone.
+
+**Trusted**: each row that the app hands over depends on one example alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, Metadata, RecordDict
+
+from flower_ldp.clients.permit import Permit, ReleaseRequest, canonical
+from flower_ldp.clients.release import (
+    OpenRelease,
+    Release,
+    check_storable,
+    open_array,
+    proposed,
+)
+from flower_ldp.clients.session import UNKNOWN, by_group
+from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted
+from flower_ldp.mechanisms.joint_counts import PlacedRows
+from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.refusals import REFUSED_POLICY
+from flower_ldp.wire.counts import CountsProposal, Levels, encode
+
+
+@dataclass(frozen=True)
+class CountsRelease(Release):
+    """Releases a query's reply as the tables that :class:`~flower_ldp.strategies.CountsQuery` asks.
+
+    The app replies with its rows, which never leave: columns of one length under the names of the
+    question, as 1-D arrays of an ArrayRecord or lists of a ConfigRecord or MetricRecord. Columns
+    that no table names are not read. The policy allows it for ``query`` messages as ``counts``, per
+    example.
+
+    Parameters
+    ----------
+    columns : mapping of str to sequence
+        Columns that may be asked for, with their edges or categories. Other columns or levels are
+        refused before the charge. By default all are accepted.
+    groups : str
+        The column that says whose a row is, where the policy's example is a patient. A row of
+        nobody counts nowhere.
+
+    Examples
+    --------
+    >>> from flwr.clientapp import ClientApp
+    >>> from flower_ldp.clients import CountsRelease, LdpMod
+    >>> app = ClientApp(mods=[LdpMod(query=CountsRelease(groups="patient_id"))])
+    """
+
+    columns: Mapping[str, Levels] = field(default_factory=dict)
+    groups: str = "patient"
+
+    def open(self, content: RecordDict) -> OpenCounts:
+        """Read the question; raise WireError or ValueError if it cannot be answered."""
+        proposal = CountsProposal.from_fields(proposed(content))
+        for name, levels in proposal.columns.items():
+            own = self.columns.get(name)
+            if self.columns and (own is None or list(own) != list(levels)):
+                raise WireError("domain", f"the app has no column {quoted(name)} of these levels")
+        check_storable(proposal.report_bytes, "Ask for fewer levels or tables")
+        return OpenCounts(proposal, self.groups)
+
+
+@dataclass(frozen=True)
+class OpenCounts(OpenRelease):
+    """A question for counts.
+
+    Parameters
+    ----------
+    proposal : CountsProposal
+        The question.
+    groups : str
+        The column of whose a row is.
+    examples, example : int, str
+        Their number and unit by the policy.
+    """
+
+    proposal: CountsProposal
+    groups: str
+    examples: int = 1
+    example: str = UNKNOWN
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Cost of all tables."""
+        return self.proposal.mechanism.events()
+
+    @property
+    def parameters(self) -> str:
+        """The question."""
+        return canonical(self.proposal.to_fields())
+
+    def request(self, metadata: Metadata) -> ReleaseRequest:
+        """Return the request."""
+        return replace(super().request(metadata), per_example=True)
+
+    def with_permit(self, permit: Permit) -> OpenCounts:
+        """Take the number of examples, or refuse."""
+        if permit.examples is None:
+            raise RefusalError(REFUSED_POLICY, "how many examples there are is not known")
+        return replace(self, examples=permit.examples, example=permit.example)
+
+    def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
+        """Return noisy counts; ReleaseError without rows."""
+        noisy = self.proposal.mechanism.randomize(self._placed(reply), rng)
+        return encode(self.examples, noisy)
+
+    def neutral(self, rng: RandomSource) -> bytes:
+        """Return noisy counts around even ones."""
+        return encode(self.examples, self.proposal.mechanism.neutral(self.examples, rng))
+
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return why the reply has no rows to count, or None."""
+        try:
+            self._placed(reply)
+        except ReleaseError as error:
+            return str(error)
+        return None
+
+    def check_form(self, report: bytes) -> None:
+        """Raise WireError unless it answers the question."""
+        self.proposal.decode(report)
+
+    def _placed(self, reply: RecordDict) -> PlacedRows:
+        wanted = {name for names in self.proposal.tables for name in names}
+        rows = _columns(reply, wanted | {self.groups})
+        whose = rows.pop(self.groups, None) if self.groups not in wanted else rows.get(self.groups)
+        if missing := wanted - set(rows):
+            told = f"the reply has no column {quoted(sorted(missing))}: it must be an array or list"
+            raise ReleaseError(told)
+        sizes = {len(rows[name]) for name in wanted}
+        if len(sizes) != 1:
+            raise ReleaseError(f"columns must be of one length, got {sorted(sizes)}")
+        (size,) = sizes
+        places = self.proposal.places(rows, size)
+        if self.example != "patient":
+            return places, np.arange(size)
+        if whose is None or len(whose) != size:
+            raise ReleaseError(f"no column {quoted(self.groups)} says of each row whose it is")
+        return _owned(places, whose)
+
+
+def _owned(places: Any, whose: Iterable[Hashable]) -> PlacedRows:
+    """Return the rows of somebody."""
+    members = by_group(whose, len(places))
+    kept = np.concatenate([np.empty(0, dtype=np.int64), *members])
+    owners = np.repeat(np.arange(len(members)), [len(one) for one in members])
+    return places[kept], owners
+
+
+def _columns(reply: RecordDict, wanted: set[str]) -> dict[str, Any]:
+    """Return the reply's lists and 1-D arrays of these names."""
+    found: dict[str, Any] = {}
+    for record in reply.values():
+        for name in wanted & set(record):
+            value = record[name]
+            values: Any = open_array(value) if isinstance(value, Array) else value
+            if not isinstance(values, list) and np.ndim(values) != 1:
+                continue
+            if name in found:
+                raise ReleaseError(f"the reply has two columns {quoted(name)}")
+            found[name] = values
+    return found
