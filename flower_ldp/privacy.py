@@ -131,7 +131,7 @@ def at_least(value: float, digits: int = 6) -> str:
     if not math.isfinite(value):
         return f"{value:g}"
     # The last digits of a double are its roundings: 0.1 + 0.2 is 0.3, not 0.300001.
-    return f"{rounded_up(float(f'{value:.14g}'), digits):.{digits}g}"
+    return f"{rounded_up(float(f'{float(value):.14g}'), digits):.{digits}g}"
 
 
 def compose(events: Iterable[PrivacyEvent]) -> dict[Unit, PrivacySpent]:

@@ -7,8 +7,9 @@ negatives' bins and then the positives'. An example has one weight over both cla
 :class:`~flower_ldp.clients.AccuracyRelease`. What leaves is computed from the noisy counts.
 
 **Estimate**: with :math:`p_b` and :math:`q_b` the shares of negatives and positives in bin b, the
-area is :math:`\sum_b q_b (\sum_{a<b} p_a + p_b / 2)`: pairs in one bin are ties. The area of the
-scores differs by at most :math:`\sum_b p_b q_b / 2`, the binning error.
+area is :math:`\sum_b q_b (\sum_{a<b} p_a + p_b / 2)`: pairs in one bin are ties. With exact shares
+the area of the scores differs by at most :math:`\sum_b p_b q_b / 2`, the binning error. What leaves
+has noisy shares in both, and a patient's weights are rounded to 2^-16.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _METRICS = ("auc", "auc-binning-error", "auc-noise")
 
 
 def binned_auc(counts: Ints, deviation: float) -> dict[str, float]:
-    """Return area, binning error and standard deviation from noise, of noisy counts.
+    """Return area, binning error and standard deviation from noise, estimated from noisy counts.
 
     Parameters
     ----------
@@ -89,7 +90,8 @@ class AUCRelease(Release):
     @property
     def mechanism(self) -> ExampleCounts:
         """Counts of both classes."""
-        return ExampleCounts(self.epsilon, tuple(map(float, range(2 * self.bins + 1))))
+        edges = tuple(map(float, range(2 * self.bins + 1)))
+        return ExampleCounts(self.epsilon, edges, steps=1 << 16)
 
     def open(self, content: RecordDict) -> OpenAUC:
         """Read the model sent; raise WireError if there is not exactly one."""

@@ -30,7 +30,7 @@ def private_auc(
     ----------
     context, model, rows, like, groups, max_rows, workers, public_base
         As for :func:`~flower_ldp.training.private_accuracy`. A patient's drawn rows share one
-        weight; a row that fails counts nowhere.
+        weight; a row that fails, or has the score NaN, counts nowhere.
     score : callable
         ``score(model, row)`` of a batch of one row: a score, clipped to [0, 1], and the class 0
         or 1. For example ``lambda model, row: (torch.sigmoid(model(row[0])), row[1])``.
@@ -54,11 +54,11 @@ def private_auc(
 
     def place(model: Any, row: Any) -> torch.Tensor:
         given, target = map(float, score(model, row))
-        if math.isnan(given) or target not in (0, 1):
-            raise ValueError(f"a score must be a number, and a class 0 or 1, got {given}, {target}")
-        # A score of 1 is in the last bin of its own class; single precision would round it up.
-        inside = min(max(0.0, given * bins), math.nextafter(bins, 0))
-        return torch.tensor(target * bins + inside, dtype=torch.float64)
+        if target not in (0, 1):
+            raise ValueError(f"a class must be 0 or 1, got {target} with the score {given}")
+        # Of one number for both classes, so that equal scores have one bin; NaN stays NaN.
+        inside = bins + bins * torch.tensor(given, dtype=torch.float64).clamp(0, 1)
+        return inside.clamp(max=math.nextafter(2 * bins, 0)) - bins * (1 - target)
 
     data = model, rows, like, groups, max_rows, workers, public_base
     session.finish(example_total(session, place, session.mechanism.weights, *data))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,47 @@ def test_a_score_is_clipped_into_the_bins_of_its_own_class(tmp_path: Path) -> No
     assert Ranked(tmp_path, rows, arguments=settings).found()[:2] == [0.0, 0.0]
 
 
+@pytest.mark.usefixtures("silent")
+def test_equal_scores_of_both_classes_are_a_tie(tmp_path: Path) -> None:
+    """In double precision 0.29 times 100 is below 29, and with 100 added it is 129."""
+    rows = [(torch.tensor([0.29, 0.0], dtype=torch.float64), index % 2) for index in range(4)]
+    like = (torch.zeros(2, dtype=torch.float64), 0)
+    settings = {"like": like, "score": lambda model, row: (row[0][0, 0], row[1])}
+    ward = Ranked(tmp_path, rows, arguments=settings)
+    ward.release = AUCRelease(2.0, 100)
+    assert ward.found()[:2] == [0.5, 0.5]
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_patients_few_rows_of_a_class_keep_their_weight(tmp_path: Path) -> None:
+    """One of two negatives in a hundred rows is below the positives, and one above."""
+    scores = [0.05, 0.55, *[0.35] * 98]
+    rows = [(torch.tensor([one, 0.0]), int(index > 1)) for index, one in enumerate(scores)]
+    given = of_patients(["ann"] * 100)
+    given["arguments"] |= {"max_rows": 100, "score": lambda model, row: (row[0][0, 0], row[1])}
+    assert Ranked(tmp_path, rows, **given).found()[:2] == pytest.approx([0.5, 0.0], abs=1e-3)
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_diverged_model_ends_no_evaluations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its outputs are NaN for the public row too: no row counts."""
+    ward = Ranked(tmp_path)
+    diverged = {**MODEL, "bias": np.full(2, np.inf, dtype=np.float32)}
+    with monkeypatch.context() as patch:
+        patch.setattr("tests.unit.training.test_private_accuracy.MODEL", diverged)
+        assert ward.found() == [0.5] * 3
+    assert not ward.ask("m-2").has_error()
+
+
+def test_an_epsilon_may_be_a_fraction(tmp_path: Path) -> None:
+    ward = Ranked(tmp_path)
+    ward.release = AUCRelease(Fraction(1, 3), BINS)
+    ward.found()
+    assert ward.charged() == ["epsilon 0.333333333334"]
+
+
 def test_replacing_one_example_moves_no_joint_probability_by_more_than_epsilon() -> None:
     """Of every example of up to three rows, in two bins of two classes or failing."""
     mechanism = AUCRelease(1.5, 2).mechanism
@@ -154,7 +196,7 @@ def test_replacing_one_example_moves_no_joint_probability_by_more_than_epsilon()
     weights = np.array([mechanism.weights(one) for one in examples])
     moved = np.abs(weights[:, None] - weights).sum(axis=2)
     assert moved.max() == mechanism.sensitivity == 2 * mechanism.steps
-    told = [np.array(one) for one in itertools.product((-90, 20, 90), repeat=4)]
+    told = [mechanism.steps * np.array(one) for one in itertools.product((-1, 0, 2), repeat=4)]
     law = [[mechanism.log_prob(report, [[0.5], one]) for report in told] for one in examples]
     assert np.ptp(law, axis=0).max() == pytest.approx(1.5, rel=1e-9)  # met and tight
 
@@ -175,22 +217,44 @@ def test_the_deviation_is_that_of_the_areas() -> None:
     assert abs(errors.mean() - stated["auc-binning-error"]) <= 5 * errors.std() / len(errors) ** 0.5
 
 
-@pytest.mark.parametrize(("epsilon", "noise"), [(1.0, "0.012"), (0.2, "0.058")])
-def test_the_page_has_the_deviation_of_two_normal_scores(epsilon: float, noise: str) -> None:
-    """Whose area is 0.8, in the bins of their sigmoid."""
+def page() -> str:
+    text = (Path(__file__).parents[3] / "docs/dpsgd_release.md").read_text(encoding="utf-8")
+    return " ".join(text.split())
+
+
+def normal_scores(release: AUCRelease, *sizes: int) -> Any:
+    """Return the counts of scores whose area is 0.8, in the bins of their sigmoid."""
     norm = extra("scipy.stats").norm
-    edges = np.linspace(0.0, 1.0, 21)[1:-1]
+    edges = np.linspace(0.0, 1.0, release.bins + 1)[1:-1]
     logits = np.concatenate([[-np.inf], np.log(edges / (1 - edges)), [np.inf]])
     away = norm.ppf(0.8) / 2**0.5
-    mechanism = AUCRelease(epsilon, 20).mechanism
-    counts = np.concatenate([np.diff(norm.cdf(logits + one)) for one in (away, -away)])
-    whole = np.round(counts * 600 * mechanism.steps).astype(np.int64)
-    found = binned_auc(whole, mechanism.noise.standard_deviation)
+    shares = [np.diff(norm.cdf(logits + one)) for one in (away, -away)]
+    found = np.concatenate([size * one for size, one in zip(sizes, shares, strict=True)])
+    return np.round(found * release.mechanism.steps).astype(np.int64)
+
+
+@pytest.mark.parametrize(("epsilon", "noise"), [(1.0, "0.012"), (0.2, "0.058")])
+def test_the_page_has_the_deviation_of_two_normal_scores(epsilon: float, noise: str) -> None:
+    release = AUCRelease(epsilon, 20)
+    deviation = release.mechanism.noise.standard_deviation
+    found = binned_auc(normal_scores(release, 600, 600), deviation)
     assert found["auc"] == pytest.approx(0.8, abs=0.002)
-    page = (Path(__file__).parents[3] / "docs/dpsgd_release.md").read_text(encoding="utf-8")
     assert f"{found['auc-noise']:.3f}" == noise
-    assert noise in page
-    assert f"the binning error is {found['auc-binning-error']:.3f}." in page
+    assert noise in page()
+    assert f"the binning error is {found['auc-binning-error']:.3f}." in page()
+
+
+def test_the_page_has_what_few_patients_of_a_class_do() -> None:
+    release = AUCRelease(1.0, 20)
+    law, counts = release.mechanism.noise, normal_scores(release, 600, 20)
+    noise = law.sample(40 * 4_000, RandomSource.seeded(7)).reshape(-1, 40)
+    found = [binned_auc(counts + one, law.standard_deviation) for one in noise]
+    area, told = (float(np.mean([one[name] for one in found])) for name in ("auc", "auc-noise"))
+    assert f"600 and 20, 0.8 becomes {area:.2f} at ε = 1 on average" in page()
+    assert f"the deviation says {told:.1f}." in page()
+    errors = np.array([one["auc-binning-error"] for one in found])
+    exact = binned_auc(counts, 0.0)["auc-binning-error"]
+    assert np.mean(errors < exact) == pytest.approx(0.5, abs=0.1)
 
 
 @pytest.mark.parametrize("counts", [[0, 0, 1, 1], [-3, 1, 1, 1], [5, 5, -1, 0]])
@@ -221,7 +285,7 @@ def test_another_mechanism_of_the_policy_does_not_pay_for_it(tmp_path: Path) -> 
     [
         (AccuracyRelease(2.0), {}, "or AUCRelease()"),
         (AUCRelease(2.0), {"score": lambda model, row: (torch.zeros(3), row[1])}, "public row"),
-        (AUCRelease(2.0), {"score": lambda model, row: (0.5, 7)}, "class 0 or 1, got 0.5, 7"),
+        (AUCRelease(2.0), {"score": lambda model, row: (0.5, 7)}, "class must be 0 or 1, got 7.0"),
         (AUCRelease(2.0), {"groups": range(60)}, "groups="),
         (AUCRelease(2.0), {"max_rows": 0}, "max_rows"),
     ],
