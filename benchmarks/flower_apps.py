@@ -101,6 +101,7 @@ def _row(app: App, runs: list[dict[str, Any]]) -> dict[str, Any]:
     plain = like(runs, app=app.name, kind="fedavg")
     hidden = like(runs, app=app.name, kind="private", **_settings(app))
     hidden = [one for one in hidden if "part" not in one]
+    hidden = [one for one in hidden if one["lines"] == hidden[-1]["lines"]]  # of the last change
     tested = [one for one in like(runs, app=app.name, kind="private") if "part" not in one]
     found: dict[str, Any] = {
         "name": app.name,
