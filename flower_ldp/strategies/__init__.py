@@ -1,5 +1,7 @@
 """Server side: Flower strategies that learn from private reports."""
 
+from flower_ldp.strategies.count_tables import CountTable, Estimate
+from flower_ldp.strategies.counts import CountsQuery, CountTables
 from flower_ldp.strategies.deadlines import NodesUnavailableError, grid_with_deadlines
 from flower_ldp.strategies.dpsgd import DPSGDStrategy
 from flower_ldp.strategies.evaluation import (
@@ -64,7 +66,11 @@ __all__ = [
     "ClusterScore",
     "CodeTop",
     "CodewordStrategy",
+    "CountTable",
+    "CountTables",
+    "CountsQuery",
     "DPSGDStrategy",
+    "Estimate",
     "ExtensionStrategy",
     "FixedLength",
     "FixedStep",

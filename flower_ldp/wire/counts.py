@@ -152,7 +152,7 @@ def check_levels(name: str, levels: Levels) -> None:
     """Raise ValueError unless levels are edges or categories."""
     if isinstance(levels, str) or not len(levels):
         raise ValueError(f"column {quoted(name)}: needs a list of edges or categories")
-    if _is_text(levels):
+    if is_text(levels):
         known = {_key(one) for one in levels}
         if len(known) < len(levels) or None in known:
             raise ValueError(f"column {quoted(name)}: categories must differ, and none be 'nan'")
@@ -166,12 +166,12 @@ def check_levels(name: str, levels: Levels) -> None:
 
 def levels_of(levels: Levels) -> int:
     """Return how many levels a column has, without that of no value."""
-    return len(levels) if _is_text(levels) else len(levels) - 1
+    return len(levels) if is_text(levels) else len(levels) - 1
 
 
 def codes_of(levels: Levels, values: Any) -> Ints:
     """Return the level of each value, int64; the last one for no value."""
-    if _is_text(levels):
+    if is_text(levels):
         known = {_key(one): place for place, one in enumerate(levels)}
         return np.array([known.get(_key(one), len(levels)) for one in values], dtype=np.int64)
     numbers = _numbers(values)
@@ -204,7 +204,8 @@ def _key(value: Any) -> float | str | None:
     return None if text.strip().lower().lstrip("+-") == "nan" else text.strip()
 
 
-def _is_text(levels: Levels) -> bool:
+def is_text(levels: Levels) -> bool:
+    """Return whether levels are categories."""
     return isinstance(levels[0], str) and all(isinstance(one, str) for one in levels)
 
 

@@ -1,0 +1,169 @@
+"""Counts of many sites: one question by ``query``, and the tables that come of the noisy answers.
+
+The class is no strategy of Flower's, which train: an app's server asks by it over a Grid.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from flower_ldp.privacy import Unit, compose, meaning
+from flower_ldp.strategies.count_tables import CountTable, agreeing
+from flower_ldp.strategies.replies import (
+    OnceLogger,
+    ReplyValidator,
+    RunStopped,
+    raise_if_unproductive,
+)
+from flower_ldp.wire.counts import CountsProposal, Levels, Names
+from flower_ldp.wire.proposal import PROPOSAL_KEY
+
+_log = logging.getLogger("flwr")
+
+
+class CountTables(Mapping[Names, CountTable]):
+    """The tables of one question, by the names of their columns.
+
+    Parameters
+    ----------
+    tables : mapping of tuple of str to CountTable
+        In the question's order.
+    sites, examples : int
+        Sites that answered, and their examples together.
+    """
+
+    def __init__(self, tables: Mapping[Names, CountTable], sites: int, examples: int) -> None:
+        self.sites, self.examples = sites, examples
+        self._tables = dict(tables)
+
+    def __getitem__(self, names: str | Names) -> CountTable:
+        """Return the table of one column or of several, named as in the question."""
+        return self._tables[(names,) if isinstance(names, str) else tuple(names)]
+
+    def __iter__(self) -> Iterator[Names]:
+        """Return the names of all tables."""
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        """Return the number of tables."""
+        return len(self._tables)
+
+
+class CountsQuery:
+    """A question for tables of counts, to sites with :class:`~flower_ldp.clients.CountsRelease`.
+
+    All tables are one release of each site, at one epsilon per row or patient.
+
+    Parameters
+    ----------
+    columns : mapping of str to sequence
+        **Public** levels of each column: ascending edges of intervals, or categories as text.
+    tables : sequence of str or of sequence of str, optional
+        Columns of each table; by default a table of each column. Fewer tables have less noise, and
+        margins of a table cost nothing: ask for ``("age", "sex")`` alone rather than for all three.
+    epsilon : float
+        Per example, for all tables together; in [1e-6, 1000].
+    delta : float
+        The most that normal noise may cost; in [0, 0.5]. It is used where its noise is less.
+
+    Raises
+    ------
+    ValueError
+        For levels, tables or numbers that are not as stated.
+
+    Examples
+    --------
+    >>> query = CountsQuery({"age": [0, 40, 60, 120], "sex": ["F", "M"]}, epsilon=1.0)
+    >>> round(query.deviation, 2)
+    5.66
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, Levels],
+        tables: Sequence[str | Sequence[str]] | None = None,
+        *,
+        epsilon: float,
+        delta: float = 0.0,
+    ) -> None:
+        plain = {name: np.asarray(one).tolist() for name, one in columns.items()}
+        asked = columns if tables is None else tables
+        named = [(one,) if isinstance(one, str) else tuple(one) for one in asked]
+        self.proposal = CountsProposal(plain, named, epsilon, delta)
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise of one site's count, in examples."""
+        return self.proposal.mechanism.deviation
+
+    @cached_property
+    def _complaints(self) -> OnceLogger:
+        return OnceLogger()
+
+    def content(self) -> RecordDict:
+        """Return the content of a message that asks a site."""
+        return RecordDict({PROPOSAL_KEY: ConfigRecord({**self.proposal.to_fields()})})
+
+    def ask(
+        self, grid: Grid, node_ids: Iterable[int] | None = None, timeout: float | None = None
+    ) -> CountTables:
+        """Ask sites, by default all that are connected, and return their tables.
+
+        Raises
+        ------
+        RunStopped
+            If no usable answer came, or sites answer with raw replies.
+        """
+        nodes = list(grid.get_node_ids() if node_ids is None else node_ids)
+        spent = compose(self.proposal.mechanism.events())[Unit.EXAMPLE]
+        _log.info("the question costs %s at each site. %s", spent, meaning(spent))
+        messages = [
+            Message(self.content(), dst_node_id=node, message_type=MessageType.QUERY)
+            for node in nodes
+        ]
+        return self.aggregate(grid.send_and_receive(messages, timeout=timeout), nodes)
+
+    def aggregate(
+        self, replies: Iterable[Message], node_ids: Iterable[int] | None = None
+    ) -> CountTables:
+        """Return the tables of answers to :meth:`content`; RunStopped as of :meth:`ask`.
+
+        ``node_ids`` are the sites asked; by default all whose replies came.
+        """
+        replies = list(replies)
+        senders = (one.metadata.src_node_id for one in replies)
+        judge = ReplyValidator(senders if node_ids is None else node_ids, self._complaints)
+        reports = list(judge.decode(replies, self.proposal.decode))
+        raise_if_unproductive(judge, 1)
+        if not reports:
+            raise RunStopped(f"no site gave counts: {judge.metrics()}")
+        examples, total = sum(one for one, _ in reports), sum(counts for _, counts in reports)
+        noisy = self._divided(self.proposal.mechanism.estimate(np.asarray(total)))
+        best = agreeing(noisy, examples)
+        # Of a sum of Laplace noise; normal noise has none.
+        excess = 0.0 if self.proposal.mechanism.factor else 3.0 / len(reports)
+        deviation = self.deviation * len(reports) ** 0.5
+        tables = {
+            names: CountTable(
+                {name: self.proposal.columns[name] for name in names},
+                best[names],
+                noisy[names],
+                deviation,
+                excess,
+            )
+            for names in noisy
+        }
+        return CountTables(tables, len(reports), examples)
+
+    def _divided(self, cells: np.ndarray) -> dict[Names, np.ndarray]:
+        found, begin = {}, 0
+        for names, size in zip(self.proposal.tables, self.proposal.mechanism.cells, strict=True):
+            found[names] = cells[begin : begin + size].reshape(self.proposal.shape(names))
+            begin += size
+        return found
