@@ -52,6 +52,7 @@ from flower_ldp.strategies.split_exchange import (
     ToldLabels,
 )
 from flower_ldp.strategies.split_tops import CodeTop
+from flower_ldp.strategies.survival import LogRank, SurvivalCurve, log_rank, survival
 from flower_ldp.strategies.training import TrainingStrategy
 
 __all__ = [
@@ -80,6 +81,7 @@ __all__ = [
     "LaplaceEvalStrategy",
     "LearnedStep",
     "LocalExchange",
+    "LogRank",
     "Momentum",
     "NodesUnavailableError",
     "NoisyLabels",
@@ -93,6 +95,7 @@ __all__ = [
     "SignDSStrategy",
     "SplitResult",
     "SplitStrategy",
+    "SurvivalCurve",
     "ToldLabels",
     "TrainingStrategy",
     "UntrustedScoreWarning",
@@ -100,6 +103,8 @@ __all__ = [
     "confidence_codebook",
     "grid_with_deadlines",
     "kmeans_codebook",
+    "log_rank",
     "score_trust",
+    "survival",
     "warn_if_near_uniform",
 ]
