@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -178,14 +177,3 @@ def test_wrong_columns_are_named(time: str, event: str, group: str, text: str) -
     with pytest.raises((ValueError, KeyError)) as caught:
         log_rank(table, time=time, event=event, group=group)
     assert text in str(caught.value)
-
-
-def test_the_page_draws_a_curve(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[3] / "docs/statistics.md").read_text(encoding="utf-8")
-    (code,) = (one for one in page.split("```python\n")[1:] if "log_rank" in one)
-    names: dict[str, Any] = {}
-    exec(code.partition("```")[0], names)
-    rows = patients(200, 1)
-    given = {"time": rows["age"], "event": rows["dead"], "arm": rows["arm"], "age": rows["age"]}
-    names["show"](answered(names["query"], [given], RandomSource.seeded(1))["time", "event", "arm"])
-    assert "LogRank(statistic=" in capsys.readouterr().out
