@@ -7,22 +7,25 @@ are loaded when first asked for.
 from typing import TYPE_CHECKING
 
 from flower_ldp.accounting.amounts import Amount
-from flower_ldp.accounting.composition import (
-    ShuffleBound,
-    Totals,
-    composed_epsilon,
-    shuffled,
-    totals,
-)
+from flower_ldp.accounting.composition import Totals, composed_epsilon, totals
 from flower_ldp.accounting.ledger import Charge, Entry, Ledger, Limit, Mark, NumberLimit, Receipt
 
 if TYPE_CHECKING:
     from flower_ldp.accounting.dpsgd import SampledGaussian, noise_multiplier
+    from flower_ldp.accounting.shuffled import (
+        FavouredPart,
+        ShuffleBound,
+        ShuffledReports,
+        favoured_part,
+        shuffle_bound,
+    )
+    from flower_ldp.accounting.shuffled_rounds import codeword_for, rounds_epsilon
 
 __all__ = [
     "Amount",
     "Charge",
     "Entry",
+    "FavouredPart",
     "Ledger",
     "Limit",
     "Mark",
@@ -30,10 +33,14 @@ __all__ = [
     "Receipt",
     "SampledGaussian",
     "ShuffleBound",
+    "ShuffledReports",
     "Totals",
+    "codeword_for",
     "composed_epsilon",
+    "favoured_part",
     "noise_multiplier",
-    "shuffled",
+    "rounds_epsilon",
+    "shuffle_bound",
     "totals",
 ]
 
@@ -43,4 +50,12 @@ def __getattr__(name: str) -> object:
         from flower_ldp.accounting import dpsgd
 
         return getattr(dpsgd, name)
+    if name in ("codeword_for", "rounds_epsilon"):
+        from flower_ldp.accounting import shuffled_rounds
+
+        return getattr(shuffled_rounds, name)
+    if name in __all__:
+        from flower_ldp.accounting import shuffled
+
+        return getattr(shuffled, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

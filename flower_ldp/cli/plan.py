@@ -22,6 +22,7 @@ from flower_ldp.advice import advise
 from flower_ldp.cli.output import Report, command, group
 from flower_ldp.cli.plan_costs import PerhapsCount, price
 from flower_ldp.cli.plan_noise import CountsNoise, GaussianRun, LaplaceNoise, RandomizedLabels
+from flower_ldp.cli.plan_shuffled import ShuffledRun
 from flower_ldp.cli.plan_updates import CodewordRun, SignDSRun
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms import Codeword, SignDS, TrainingOutlook, TrainingPlan
@@ -196,6 +197,7 @@ _COMMANDS: dict[str, tuple[type[Any], str]] = {
     "advice": (AdviceAsked, "--clients 1000 --params 2010 --total-epsilon 8"),
     "signds": (SignDSRun, "--params 61706 --epsilon 8 --rounds 80 --clients 100"),
     "codeword": (CodewordRun, "codeword --epsilon 8 --params 2010 --clients 25"),
+    "shuffled": (ShuffledRun, "shuffled --epsilon 4 --reports 2000"),
     "laplace": (LaplaceNoise, "laplace --noise-below 1e-5 --probability 0.9"),
     "labels": (RandomizedLabels, "labels --epsilon 1 --classes 10 --labels 60000"),
     "counts": (CountsNoise, "counts --epsilon 1 --examples 569 --sites 5"),

@@ -24,7 +24,7 @@ from typing import Annotated
 import typer
 
 from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
-from flower_ldp.accounting.composition import shuffled
+from flower_ldp.accounting.shuffled import shuffle_bound
 from flower_ldp.advice import UtilityForecast
 from flower_ldp.cli import plan_costs as costs
 from flower_ldp.cli.output import Report, wrong
@@ -37,7 +37,8 @@ from flower_ldp.wire.proposal import health_events, health_length
 #: Below this many weights a plan of SignDS would be none to compare with.
 _LEAST_SIGNDS = 8
 _LARGEST_EPSILON = 100.0
-_SHUFFLER = "only if a shuffler outside the server's control mixes the reports; Flower has none"
+#: What every central epsilon needs.
+SHUFFLER = "only if a shuffler outside the server's control mixes the reports; Flower has none"
 
 
 @dataclass(frozen=True)
@@ -172,16 +173,12 @@ class SignDSRun:
         ]
 
     def _shuffle(self, epsilon: float, reports: int) -> list[Fact]:
-        """Say what a shuffler would amplify, of which the theorem asks for so many reports."""
-        bound, delta = shuffled(epsilon, clients=reports, delta=self.delta), self.delta
-        doubt = math.log(2.0) - math.log(delta)
-        needs = float(math.ceil(16.0 * math.exp(epsilon) * doubt))
-        none = f"no proven gain from {reports:,} reports: the theorem asks for {number(needs)}"
+        """Say what a shuffler would amplify."""
+        bound = shuffle_bound(epsilon, clients=reports, delta=self.delta)
         return [
-            note("not part of the above", str(bound or none)),
-            Fact("shuffle.condition", _SHUFFLER, "   condition"),
-            *keyed("shuffle", epsilon_round=bound and bound.epsilon, reports=reports),
-            *keyed("shuffle", reports_needed=needs, delta=delta),
+            note("not part of the above", str(bound)),
+            Fact("shuffle.condition", SHUFFLER, "   condition"),
+            *keyed("shuffle", epsilon_round=bound.epsilon, reports=reports, delta=self.delta),
         ]
 
 

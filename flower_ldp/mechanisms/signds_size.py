@@ -110,6 +110,12 @@ class SelectionLaw:
         """Sum of all weights."""
         return self.cumulative[-1]
 
+    @property
+    def below(self) -> int:
+        """Sum of the weights below the threshold."""
+        at = self.threshold - self.first
+        return self.cumulative[at - 1] if at > 0 else 0
+
     def sample(self, rng: RandomSource) -> int:
         """Draw v, exactly."""
         return self.first + bisect_right(self.cumulative, rng.below(self.total))

@@ -18,7 +18,8 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from numpy.polynomial.polynomial import polypow
 from numpy.typing import NDArray
 
-from flower_ldp.accounting.composition import ShuffleBound, Totals, shuffled, totals
+from flower_ldp.accounting.composition import Totals, totals
+from flower_ldp.accounting.shuffled import ShuffleBound, shuffle_bound
 from flower_ldp.accounting.zcdp import life_by_zcdp
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.parameter_bounds import Bounded, Checked, must_be
@@ -362,10 +363,10 @@ class SpendingLog(RoundCallback[Round]):
             return None
         events, reports = self._last
         spent = compose(events).get(Unit.CLIENT)
-        # The theorem is about a client's whole report: no part of it may be left out.
+        # The bound is about a client's whole report: no part of it may be left out.
         if spent is None or spent.delta or unbounded(events, Unit.CLIENT):
             return None
-        return shuffled(spent.epsilon, clients=reports, delta=delta)
+        return shuffle_bound(spent.epsilon, clients=reports, delta=delta)
 
 
 def _largest(sums: Iterable[Sums]) -> Sums:

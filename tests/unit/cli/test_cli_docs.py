@@ -143,6 +143,7 @@ def test_the_page_names_every_json_key(tmp_path: Path, monkeypatch: pytest.Monke
         ("plan", *fit),
         ("plan", "--total-epsilon", 9),
         ("plan", "--clients", 9, "--params", 99, "--total-epsilon", 4),
+        ("plan", "shuffled", "--epsilon", 1, "--reports", 9),
         ("plan", "laplace", "--epsilon", 1, "--classes", 10),
         ("plan", "labels", "--epsilon", 1, "--classes", 3, "--labels", 9),
         ("plan", "gaussian", "--epsilon", 1, "--delta", 1e-6, "--params", 9),

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flower_ldp.accounting.amounts import EPSILON_UNITS, Amount
-from flower_ldp.accounting.composition import shuffled, totals
+from flower_ldp.accounting.composition import totals
 from flower_ldp.accounting.ledger import Charge, Ledger, Limit
+from flower_ldp.accounting.shuffled import FavouredPart, ShuffledReports, shuffle_bound
+from flower_ldp.accounting.shuffled_rounds import rounds_epsilon
 from flower_ldp.accounting.zcdp import life_by_zcdp, zcdp_totals
 from flower_ldp.errors import BudgetExhausted
 from flower_ldp.mechanisms import MagRR, RandomSource, Selection, SignDS
@@ -146,18 +148,57 @@ def test_participation_sets_the_reports_and_not_the_cost() -> None:
     assert few["epsilon"]["total_pure"] == 640.0
 
 
-@pytest.mark.parametrize(("clients", "applies"), [(100, False), (100_000, True)])
-def test_shuffling_stands_apart_and_names_its_condition(clients: int, applies: bool) -> None:
+def test_shuffling_stands_apart_and_names_its_condition() -> None:
     bits = ("--magnitude-epsilon", 0.5, "--delta", 1e-6)
-    found = facts(*LENET, "--epsilon", 0.5, *bits, "--clients", clients)
-    bound = shuffled(1.0, clients=clients, delta=1e-6)
-    assert (bound is not None) == applies
-    shuffle, needed = found["shuffle"], found["shuffle"]["reports_needed"]
-    assert shuffle["epsilon_round"] == (None if bound is None else bound.epsilon)
+    found = facts(*LENET, "--epsilon", 0.5, *bits, "--clients", 1_000)
+    shuffle = found["shuffle"]
+    assert shuffle["epsilon_round"] == shuffle_bound(1.0, clients=1_000, delta=1e-6).epsilon
     assert shuffle["condition"].startswith("only if a shuffler outside the server's control")
     assert found["epsilon"]["total_smaller"] > 0.9
-    assert shuffled(1.0, clients=math.ceil(needed), delta=1e-6) is not None
-    assert shuffled(1.0, clients=math.floor(needed) - 1, delta=1e-6) is None
+
+
+SHUFFLED = ("plan", "shuffled", "--codewords", 16_384, "--delta", 1e-6)
+
+
+def test_the_central_epsilon_of_shuffled_codewords() -> None:
+    found = facts(*SHUFFLED, "--epsilon", 4, "--favoured", 1_004, "--reports", 2_000)
+    one = ShuffledReports((FavouredPart(4.0, 1_004 / 16_384),), 2_000)
+    assert found["central_epsilon"] == one.epsilon(1e-6)
+    assert found["central_lower_bound"] == one.attained(1e-6)
+    assert (found["local_epsilon"], found["favoured"]) == (4.0, 1_004)
+    assert "Flower has none" in found["condition"]
+
+
+def test_what_else_leaves_counts_in_full_and_rounds_are_composed() -> None:
+    more = ("--bit-epsilon", 1, "--identified", 0.5, "--rounds", 2)
+    found = facts(*SHUFFLED, "--epsilon", 2, "--reports", 3_000, *more)
+    share = found["favoured"] / 16_384
+    one = ShuffledReports((FavouredPart(2.0, share), FavouredPart(1.0, 0.5)), 3_000)
+    assert found["central_epsilon"] == rounds_epsilon([(one, 2)], 1e-6) + 0.5
+    assert (found["local_epsilon"], found["central_lower_bound"]) == (6.5, None)
+
+
+def test_codewords_for_a_wanted_central_epsilon() -> None:
+    found = facts(*SHUFFLED, "--central", 2, "--reports", 1_000)
+    assert 1.98 < found["central_epsilon"] <= 2.0
+    assert found["codeword_epsilon"] == pytest.approx(4.75, rel=0.02)
+    assert found["favoured"] == pytest.approx(400, rel=0.1)
+    assert found["efficiency"] > 1.3 * 2.295
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "give --epsilon, or --central"),
+        (("--epsilon", 4, "--central", 2), "give --epsilon, or --central"),
+        (("--central", 2, "--rounds", 2), "of one round of codewords alone"),
+        (("--epsilon", 4, "--codewords", 1_000), "must be twice a power of two"),
+    ],
+)
+def test_shuffled_codewords_are_asked_for_in_one_way(given: tuple[object, ...], said: str) -> None:
+    done = flower_ldp("plan", "shuffled", "--reports", 1_000, *given)
+    assert (done.code, done.out) == (2, "")
+    assert said in " ".join(done.err.split())
 
 
 def test_a_third_of_eight_fits_three_times_and_not_four(tmp_path: Path) -> None:

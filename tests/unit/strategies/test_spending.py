@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from flower_ldp.accounting.composition import shuffled, totals
+from flower_ldp.accounting import shuffle_bound
+from flower_ldp.accounting.composition import totals
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit
 from flower_ldp.strategies.replies import ReplyValidator
 from flower_ldp.strategies.rounds import Round, SpendingLog
@@ -101,7 +102,7 @@ def test_shuffling_is_a_line_of_its_own_and_names_its_condition() -> None:
     proposals = asked(dict.fromkeys(range(2000), 3), SMALL)
     proposals.answered([SMALL], 2_000)
     report = proposals.report(delta=1e-6)
-    assert report.shuffle == shuffled(0.5, clients=2_000, delta=1e-6)
+    assert report.shuffle == shuffle_bound(0.5, clients=2_000, delta=1e-6)
     assert report.shuffle is not None
     assert report.shuffle.epsilon < 0.5
     assert report.units[Unit.CLIENT].epsilon == 1.5
@@ -110,10 +111,8 @@ def test_shuffling_is_a_line_of_its_own_and_names_its_condition() -> None:
     assert "ONLY IF" in conditional
 
 
-@pytest.mark.parametrize(
-    ("events", "reports"), [([SMALL], 0), ([SMALL], 3), ([SMALL, LABEL], 2_000)]
-)
-def test_no_conditional_line_where_no_theorem_holds_or_a_part_promises_a_client_nothing(
+@pytest.mark.parametrize(("events", "reports"), [([SMALL], 0), ([SMALL, LABEL], 2_000)])
+def test_no_conditional_line_without_reports_or_where_a_part_promises_a_client_nothing(
     events: list[PrivacyEvent], reports: int
 ) -> None:
     proposals = asked({1: 1}, *events)
