@@ -276,7 +276,7 @@ def _counts_of_ones(others: int, keep: float) -> Iterator[Array]:
         ones = np.arange(max(0, math.floor(mean - reach)), min(number, math.ceil(mean + reach)) + 1)
         exponents = logs[number] - logs[ones] - logs[number - ones]
         exponents += ones * math.log(chance) + (number - ones) * math.log1p(-chance)
-        return np.exp(exponents)
+        return np.asarray(np.exp(exponents))
 
     for having in range(others, -1, -1):
         yield np.convolve(binomial(having, keep), binomial(others - having, 1.0 - keep))

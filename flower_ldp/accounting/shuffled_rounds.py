@@ -154,7 +154,9 @@ def _loss(one: ShuffledReports, unit: float, last: int) -> LossLaw:
     hull = _convex(sorted(points))
     slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(hull)]
     masses = np.zeros(2 * end + 1)
-    for (alpha, _, step), (before, after) in zip(hull[1:], pairwise([*slopes, 0]), strict=True):
+    for (alpha, _, step), (before, after) in zip(
+        hull[1:], pairwise([*slopes, Fraction(0)]), strict=True
+    ):
         masses[step + end] = float(alpha * (after - before))
     return LossLaw(unit, -end, masses, float(hull[-1][1]))
 
