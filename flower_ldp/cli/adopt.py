@@ -40,9 +40,9 @@ _NO_TREES = (
     "splits of a tree are values of rows, and no mechanism here protects them. Train "
     "LogisticRegression by private_fit, or a small torch network, on the same columns"
 )
-_NO_QUERY = (
-    "there is no route for query yet. What exists: private_means and private_quantiles give a "
-    "client noised numbers of its rows, and an evaluation releases means (docs/evaluation.md)"
+_COUNTS = (
+    "tables with noise: mods=[LdpMod(query=CountsRelease())], a reply with the rows, and "
+    "CountsQuery on the server (docs/statistics.md). Its policy: policy sample --for counts"
 )
 _PARTIES = (
     "parties with other columns of the same records need an app of its own: `flower-ldp new NAME "
@@ -175,7 +175,7 @@ class Adoption:
             if any(name.endswith(".backward") and call.args for call, name in client.calls()):
                 return "embedding", _PARTIES
             if "train" not in handlers:
-                return "statistics", _NO_QUERY
+                return "statistics", _COUNTS
         if "train" not in handlers:
             raise ConfigError(f"{client.file}: no function of it answers train messages")
         route, reason = self._by_numbers(clients)

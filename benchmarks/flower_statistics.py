@@ -1,0 +1,154 @@
+"""Flower's two apps for statistics, with diffs of ``flower_apps/private``: how far off they are.
+
+    python benchmarks/flower_statistics.py FLOWER
+
+``quickstart-pandas`` asks five sites for two histograms of scikit-learn's breast cancer, of the
+mean radius and texture, at an epsilon of 2 for both. ``federated-kaplan-meier-fitter`` asks two
+sites for the survival of lifelines' fruit flies, at 2. Each seed draws new noise; the data stay.
+Needs pandas, lifelines, flwr-datasets and scikit-learn.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from _flower_app_list import COMMIT, App
+from _flower_apps import changed_lines, copy_of
+from _options import RESULTS, Output, Seeds
+from _runs import Run, Runs, deviation, like
+
+BINS = np.linspace(2.0, 10.0, 10)
+_POLICY = """\
+data_id: site
+ledger: ledger.sqlite
+mode: simulation
+examples: {examples}
+messages: {{query: {{counts: {{epsilon: 2.0, unit: example}}}}}}
+budgets: {{example: {{life: {{epsilon: 2.0}}}}}}
+"""
+
+
+def worst_bin(output: str) -> Run:
+    """Return how far off the shares of two histograms are, in points."""
+    from sklearn.datasets import load_breast_cancer
+
+    found = ast.literal_eval(_told(output, "Aggregated histogram: "))
+    data = load_breast_cancer().data
+    each = []
+    for column, rows in zip((data[:, 0] / 3, data[:, 1] / 4), found, strict=True):
+        truth = np.histogram(column, BINS)[0] / len(column)
+        each.append(100 * np.abs(np.array(rows["share"]) - truth))
+    return {"worst": float(np.max(each)), "mean": float(np.mean(each)), "unit": "points"}
+
+
+def worst_end(output: str) -> Run:
+    """Return how far off the curve is: at the intervals' ends, and straight between them."""
+    from lifelines import KaplanMeierFitter
+    from lifelines.datasets import load_waltons
+
+    time, curve = ast.literal_eval(_told(output, "Survival function: ").replace("] [", "], ["))
+    flies = load_waltons()
+    fitter = KaplanMeierFitter().fit(flies["T"], flies["E"])
+    # Of an interval that its end is not in.
+    ends = np.abs(curve - fitter.predict(np.array(time) - 1e-9).to_numpy())
+    days = np.arange(0.0, time[-1])
+    line = np.interp(days, [0.0, *time], [1.0, *curve])
+    between = np.abs(line - fitter.predict(days - 1e-9).to_numpy())
+    found = {"worst": float(ends.max()), "mean": float(ends.mean()), "unit": "share alive"}
+    return {**found, "worst_between": float(between.max())}
+
+
+def _told(output: str, before: str) -> str:
+    (line,) = re.findall(re.escape(before) + r"(.*)", output)
+    return str(line)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An app that asks, and what is made of its output; ``examples`` are a site's."""
+
+    app: App
+    examples: int
+    measure: Callable[[str], Run]
+
+
+APPS = (
+    Asked(
+        App(
+            "quickstart-pandas",
+            "pandas_example",
+            "breast cancer",
+            config={"num-server-rounds": 1},
+        ),
+        114,
+        worst_bin,
+    ),
+    Asked(
+        App("federated-kaplan-meier-fitter", "examplefkm", "fruit flies", nodes=2), 82, worst_end
+    ),
+)
+
+
+def run(flower: Path, asked: Asked) -> Run:
+    """Ask once, with fresh noise."""
+    with tempfile.TemporaryDirectory() as temporary:
+        place = copy_of(flower, asked.app, Path(temporary), ["loaders", "private"])
+        policy = place.parent / "policy.yaml"
+        policy.write_text(_POLICY.format(examples=asked.examples))
+        command = [sys.executable, "-m", "flower_ldp", "simulate", str(place)]
+        command += ["--nodes", str(asked.app.nodes), "--policy", str(policy)]
+        for name, value in asked.app.config.items():
+            command += ["-c", f"{name}={value}"]
+        done = subprocess.run(
+            command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        return asked.measure(done.stdout)
+
+
+def summary(runs: list[Run]) -> list[dict[str, Any]]:
+    """Return each app's mean figures over the draws of noise."""
+    found = []
+    for asked in APPS:
+        own = like(runs, app=asked.app.name)
+        if own:
+            row: dict[str, Any] = {
+                "app": asked.app.name,
+                "lines": own[-1]["lines"],
+                "runs": len(own),
+            }
+            for name in ("worst", "mean", "worst_between"):
+                values = [one[name] for one in own if name in one]
+                if values:
+                    row[name] = [round(statistics.mean(values), 4), deviation(values)]
+            found.append({**row, "unit": own[-1]["unit"]})
+    return found
+
+
+def main(
+    flower: Annotated[Path, typer.Argument(help=f"Checkout of adap/flower at {COMMIT}.")],
+    seeds: Seeds = 20,
+    output: Output = RESULTS / "flower_statistics.json",
+) -> None:
+    """Run both apps, once a seed."""
+    runs = Runs(output, summary, flower_commit=COMMIT)
+    for asked in APPS:
+        lines = changed_lines(flower, asked.app)
+        for seed in range(1, seeds + 1):
+            wanted = {"app": asked.app.name, "seed": seed, "lines": lines}
+            runs.make(wanted, lambda: run(flower, asked))  # noqa: B023
+    runs.show()
+
+
+if __name__ == "__main__":
+    typer.run(main)
