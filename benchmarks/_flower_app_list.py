@@ -84,8 +84,7 @@ APPS = (
         "MNIST",
         "squared error",
         route=dpsgd(10, 20, 0.05, 3_600, **{"num-server-rounds": 10}),
-        reason="five settings with Adam had 0.0583 to 0.0632 on held-out rows (a constant 0.0693), the "
-        "longest the best",
+        reason="five settings with Adam had 0.0583 to 0.0632 on held-out rows, a constant 0.0693",
     ),
     App("quickstart-fastai", "fastai_example", "MNIST, 32 x 32", config={"fraction-train": 1.0}),
     App(
@@ -93,6 +92,8 @@ APPS = (
         "huggingface_example",
         "WikiText-2: is the hidden word an article or a preposition?",
         config={"fraction-train": 1.0, "fraction-evaluate": 0.0},
+        reason="its private change runs; seven settings learned nothing: 49 to 51 % on held-out "
+        "rows, where the same steps without noise have 87 %",
     ),
     App(
         "fl-tabular",
@@ -120,6 +121,7 @@ APPS = (
         "pytorch_example",
         "MNIST, Dirichlet(1)",
         config={"fraction-train": 1.0, "fraction-evaluate": 0.0},
+        reason="its private change runs; trials outside of Flower had 73 to 80 % on held-out rows",
     ),
     App(
         "custom-mods",
