@@ -138,7 +138,10 @@ class ShuffledReports:
         return min(1.0, found + _ROUNDED_VALUES * (1.0 + factor))
 
     def epsilon(self, delta: float) -> float:
-        """Return the least epsilon at ``delta``, in (0, 1), rounded up; at most the local one."""
+        """Return the least epsilon at ``delta``, in (0, 1), rounded up; at most the local one.
+
+        Of bits alone, up to :data:`MOST_BITS`, it is the exact one and not the blanket's.
+        """
         check_in("(0, 1)", "delta", delta)
         if len(self.parts) == 1 and self.parts[0].share == 0.5 and self.reports <= MOST_BITS:
             return _epsilon_of_bits(self.local_epsilon, self.reports, delta)

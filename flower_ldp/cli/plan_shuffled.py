@@ -63,6 +63,7 @@ class ShuffledRun:
         order = self.codewords // 2
         if 2 * order != self.codewords or order & (order - 1):
             raise wrong("--codewords", "must be twice a power of two")
+        costs.warn_of_delta(self.delta, self.reports, report)
         report.facts.update(mechanism="codeword", parameters=asdict(self))
         with working("bounding the shuffled reports"):
             mechanism = self._mechanism(order)

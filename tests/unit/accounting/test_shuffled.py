@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations, combinations_with_replacement, permutations
 
@@ -27,6 +28,7 @@ from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryRespon
 from flower_ldp.mechanisms.signds import Selection
 from flower_ldp.privacy import PrivacyEvent, Unit
 from tests.extras import extra
+from tests.lint import ROOT
 
 stats = extra("scipy.stats")
 
@@ -48,6 +50,13 @@ def codewords(epsilon: float, favoured: int, reports: int, of: int = M) -> Shuff
 @pytest.mark.parametrize(("epsilon", "favoured", "reports", "value"), CASES)
 def test_figures_of_codewords(epsilon: float, favoured: int, reports: int, value: float) -> None:
     assert codewords(epsilon, favoured, reports).epsilon(DELTA) == pytest.approx(value, rel=1e-3)
+
+
+def test_the_page_has_the_figures() -> None:
+    page = (ROOT / "docs" / "shuffled.md").read_text(encoding="utf-8")
+    for (epsilon, favoured), row in FIGURES.items():
+        (line,) = re.findall(rf"^\| {epsilon:g} \| {favoured:,} \|(.*)\|$", page, re.MULTILINE)
+        assert [float(cell) for cell in line.split("|")] == pytest.approx([*row.values()], abs=6e-4)
 
 
 @pytest.mark.parametrize(("epsilon", "favoured", "reports"), [row[:3] for row in CASES[::4]])
