@@ -31,6 +31,7 @@ EXTRAS = {
     "accounting": (("dp_accounting", "scipy"), "totals with a delta, flower-ldp audit"),
     "dpsgd": (("torch", "dp_accounting", "scipy"), "DP-SGD, flower-ldp plan dpsgd"),
     "evaluation": (("sklearn",), "scores of clusters, images of the examples"),
+    "shuffle": (("starlette", "uvicorn"), "shuffled reports (cryptography 47), the analyzer"),
 }
 
 

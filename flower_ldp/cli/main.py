@@ -25,6 +25,7 @@ COMMANDS = {
     "data": "Look at the data owner's own table, offline.",
     "app": "Digests of apps and of this environment, for a guarded node's policy.",
     "extension": "Mechanisms from elsewhere: what a policy has to say to allow one.",
+    "analyzer": "Open shuffled reports, and answer with sums: not for a server's machine.",
     "audit": "Try to refute the epsilon that a shipped mechanism claims.",
     "doctor": "Say what is here, what is missing for what, and if it can be used.",
     "new": "Write an app that trains on made-up data, with a policy for simulations.",

@@ -106,6 +106,8 @@ def check(report: Report, file: File) -> None:
     _messages(policy, report)
     _budgets(policy, report)
     limits, anchor = " and ".join(map(str, policy.numbers())), policy.anchor
+    rule = policy.analyzer
+    told = "" if rule is None else f"{rule.key}, {rule.minimum:,} reports at least"
     moments = {name: float(seconds) for name, seconds in policy.answer_after.items()}
     report.tell(
         Fact("least_epsilon", policy.least_epsilon, "a release costs an epsilon of", " at least"),
@@ -114,6 +116,7 @@ def check(report: Report, file: File) -> None:
         Fact("example", policy.example, "an example is a"),
         Fact("examples", policy.examples, "   there are", ", a public number"),
         Fact("answer_after", moments, "seconds until answers leave"),
+        Fact("analyzer", rule and rule.model_dump(), "reports leave for", text=told),
         Fact("anchor", anchor and anchor.model_dump(mode="json"), "the ledger's mark is kept by"),
     )
     ledger_of(policy, report)

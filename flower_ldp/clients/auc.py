@@ -20,7 +20,7 @@ import numpy as np
 from flwr.app import MetricRecord, RecordDict
 
 from flower_ldp.clients.dpsgd import UNDONE, OpenEvaluation
-from flower_ldp.clients.permit import Permit, canonical
+from flower_ldp.clients.permit import Permit
 from flower_ldp.clients.release import Release, single_model
 from flower_ldp.clients.session import UNKNOWN, RankingSession
 from flower_ldp.errors import ReleaseError
@@ -28,6 +28,7 @@ from flower_ldp.mechanisms.example_sums import ExampleCounts
 from flower_ldp.mechanisms.random import Ints, RandomSource
 from flower_ldp.parameter_bounds import check_in
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.proposal import canonical
 from flower_ldp.wire.training_plan import model_digest
 
 _METRICS = ("auc", "auc-binning-error", "auc-noise")

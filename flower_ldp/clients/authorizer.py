@@ -25,6 +25,8 @@ from flower_ldp.privacy import PrivacyEvent, PrivacySpent, as_fraction
 from flower_ldp.refusals import REFUSED_POLICY
 
 _log = logging.getLogger("flower_ldp")
+#: The type of message whose reports an analyzer adds up.
+SHUFFLED = "train"
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class OwnerAuthorizer:
         """
         policy = self._policy(context)
         try:
+            _check_sealing(policy, request)
             if request.is_round:
                 return charge_round(policy, request, context)
             request, prepared = _prepare(policy, request)
@@ -120,6 +123,29 @@ class OwnerAuthorizer:
                 told = f"the node was started with the policy {first}, and now {name} is named"
                 raise _refusal(f"{told}: only its operator changes that, by starting it anew")
         return charging.policy_of(context)
+
+
+def _check_sealing(policy: Policy, request: ReleaseRequest) -> None:
+    """Refuse unless a report leaves for the policy's analyzer, if and only if it names one."""
+    rule, key = policy.analyzer, request.run_key
+    if key is None:
+        if rule is not None and request.message_type == SHUFFLED:
+            raise _refusal("the policy names an analyzer, and the report would leave in the open")
+        return
+    if rule is None:
+        if policy.is_simulation:
+            return
+        allow = "To allow it: analyzer: {key: 'ed25519:...', minimum: ...}"
+        raise _refusal(f"the policy names no analyzer, whose key could be judged. {allow}")
+    try:
+        key.verify(rule.key)
+    except ValueError as error:
+        raise _refusal(str(error)) from error
+    if key.run_id != request.run_id:
+        raise _refusal(f"the analyzer's key is of run {key.run_id}, not of {request.run_id}")
+    if key.minimum < rule.minimum:
+        least = f"{rule.minimum:,} reports at least are asked for"
+        raise _refusal(f"the analyzer answers for {key.minimum:,} reports, and {least}")
 
 
 def _charge_release(policy: Policy, request: ReleaseRequest, context: Context) -> Permit:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, Metadata, RecordDict
 
-from flower_ldp.clients.permit import Permit, ReleaseRequest, canonical
+from flower_ldp.clients.permit import Permit, ReleaseRequest
 from flower_ldp.clients.release import (
     OpenRelease,
     Release,
@@ -35,6 +35,7 @@ from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.wire.counts import CountsProposal, Levels, encode
+from flower_ldp.wire.proposal import canonical
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from flwr.app import Array, ArrayRecord, Metadata, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.clients.diagnostics import cause_of
-from flower_ldp.clients.permit import GrantedRound, Permit, ReleaseRequest, ReplyTiming, canonical
+from flower_ldp.clients.permit import GrantedRound, Permit, ReleaseRequest, ReplyTiming
 from flower_ldp.clients.release import OpenRelease, Release, single_model
 from flower_ldp.clients.session import (
     UNKNOWN,
@@ -45,6 +45,7 @@ from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.wire import training_plan as wire
 from flower_ldp.wire.layout import ModelLayout
+from flower_ldp.wire.proposal import canonical
 
 _log = logging.getLogger("flower_ldp")
 

@@ -38,7 +38,7 @@ from flower_ldp.accounting.ledger.limits import rounds_part
 from flower_ldp.clients import charging
 from flower_ldp.clients.diagnostics import cause_of
 from flower_ldp.clients.keys import own_key
-from flower_ldp.clients.permit import GrantedRound, Permit, ReleaseRequest, canonical
+from flower_ldp.clients.permit import GrantedRound, Permit, ReleaseRequest
 from flower_ldp.errors import LedgerError, RefusalError, say
 from flower_ldp.mechanisms.base import Verdict
 from flower_ldp.mechanisms.training_outlook import TrainingOutlook
@@ -48,6 +48,7 @@ from flower_ldp.policy.policy import PLANNED
 from flower_ldp.privacy import Unit, compose
 from flower_ldp.refusals import REFUSED_LEDGER, REFUSED_POLICY, REFUSED_REPEAT
 from flower_ldp.safe_files import make_whole, sync_folder
+from flower_ldp.wire.proposal import canonical
 
 _log = logging.getLogger("flower_ldp")
 

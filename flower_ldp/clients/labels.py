@@ -25,7 +25,6 @@ from flower_ldp.accounting.ledger import Charge, Ledger, Receipt
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients import charging
 from flower_ldp.clients.keys import locked_key
-from flower_ldp.clients.permit import canonical
 from flower_ldp.clients.release import check_storable
 from flower_ldp.clients.session import Data
 from flower_ldp.errors import LedgerError, RefusalError, ReleaseError
@@ -37,6 +36,7 @@ from flower_ldp.mechanisms.randomized_response import MAX_CATEGORIES, LabelMecha
 from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_REPEAT
+from flower_ldp.wire.proposal import canonical
 
 _log = logging.getLogger("flower_ldp")
 

@@ -4,8 +4,7 @@ The :class:`Authorizer` sees public facts only. An admitted request is charged o
 :class:`Permit` keeps the report before it leaves. A repeated message gets the same report.
 """
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -14,11 +13,7 @@ from flwr.app import Context
 from flower_ldp.extensions.contract import ExtensionReport
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.privacy import PrivacyEvent
-
-
-def canonical(fields: Mapping[str, object]) -> str:
-    """Return fields as canonical JSON."""
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+from flower_ldp.shuffle.sealing import RunKey
 
 
 @dataclass(frozen=True)
@@ -62,6 +57,8 @@ class ReleaseRequest:
         The extension to load, and the entries of its report.
     per_example : bool
         Whether the release is about examples, whose number the policy must state.
+    run_key : RunKey, optional
+        The analyzer's, if the report leaves as a ciphertext for it; not verified.
     """
 
     run_id: int
@@ -78,6 +75,7 @@ class ReleaseRequest:
     extension: ExtensionReport | None = None
     entries: int = 0
     per_example: bool = False
+    run_key: RunKey | None = None
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from flwr.app import Metadata, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.clients import release
-from flower_ldp.clients.permit import Permit, ReleaseRequest, canonical
+from flower_ldp.clients.permit import Permit, ReleaseRequest
 from flower_ldp.clients.release import OpenRelease, Release
-from flower_ldp.errors import WireError, quoted
+from flower_ldp.errors import RefusalError, WireError, quoted
 from flower_ldp.extensions.contract import ExtensionReport
 from flower_ldp.mechanisms import UPDATE_MECHANISMS, Codeword, Gaussian, name_complaint
 from flower_ldp.mechanisms.base import UpdateMechanism
@@ -26,11 +26,20 @@ from flower_ldp.mechanisms.laplace import read_simplex_rows
 from flower_ldp.mechanisms.random import RandomSource, uniform_subset
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.refusals import REFUSED_PROPOSAL
+from flower_ldp.shuffle.sealing import (
+    Sealing,
+    check_installed,
+    sealed_length,
+    stated,
+    without_sealing,
+)
 from flower_ldp.wire import evaluation as wire
 from flower_ldp.wire.layout import ModelLayout, Trainable, named_by, patterns_of, without_part
 from flower_ldp.wire.proposal import (
     UpdateProposal,
     append_health,
+    canonical,
     health_length,
     split_health,
 )
@@ -42,10 +51,13 @@ _MOST_TOLD = 8
 
 def read_proposal(
     content: RecordDict, known: Mapping[str, Callable[..., MechanismT]], trainable: Trainable | None
-) -> tuple[UpdateProposal[MechanismT], ModelLayout, dict[str, NDArray[Any]]]:
-    """Return proposal, layout and model of a message; errors as ``open``."""
+) -> tuple[UpdateProposal[MechanismT], ModelLayout, dict[str, NDArray[Any]], Sealing | None]:
+    """Return proposal, layout, model and sealing of a message; errors as ``open``."""
     fields, part = without_part(release.proposed(content))
+    fields, sealing = without_sealing(fields)
     proposal = UpdateProposal.from_fields(fields, known)
+    if sealing is not None:
+        _check_sealing(proposal)
     sent = release.single_model(content)
     # An app that names what it trains may reply with that alone, also where it is all there is
     # to train and the proposal names nothing: counters and arrays without entries are not of it.
@@ -57,7 +69,16 @@ def read_proposal(
             more, less = quoted(sorted(own - asked)), quoted(sorted(asked - own))
             raise WireError("trainable", f"here alone: {more}, at the server alone: {less}")
     release.check_storable(proposal.report_bytes(layout.entries))
-    return proposal, layout, sent
+    return proposal, layout, sent, sealing
+
+
+def _check_sealing(proposal: UpdateProposal[Any]) -> None:
+    if not isinstance(proposal.mechanism, Codeword):
+        raise WireError("fields", f"an analyzer adds up codewords, not {proposal.mechanism.name}")
+    try:
+        check_installed()
+    except ModuleNotFoundError as error:
+        raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
 
 
 def trained_model(reply: RecordDict, layout: ModelLayout) -> dict[str, NDArray[Any]]:
@@ -93,12 +114,18 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
     proposal: UpdateProposal[MechanismT]
     layout: ModelLayout
     sent: Mapping[str, NDArray[Any]]
+    #: Reports leave as ciphertexts, which the ledger stores and repeats.
+    sealing: Sealing | None = None
 
     @property
     def parameters(self) -> str:
-        """Proposal, part and dimension as JSON."""
-        proposed, part = self.proposal.to_fields(), self.layout.part.to_fields()
-        return canonical({**proposed, **part, "dimension": self.layout.dimension})
+        """Proposal, part, dimension and the analyzer's key as JSON."""
+        return stated(self.proposal, self.layout, self.sealing)
+
+    def request(self, metadata: Metadata) -> ReleaseRequest:
+        """Return the request, with the analyzer's key."""
+        asked = super().request(metadata)
+        return asked if self.sealing is None else replace(asked, run_key=self.sealing.key)
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the report, neutral unless the reply is one finite model like the one sent."""
@@ -123,8 +150,11 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
         return f"the update is not finite: {'; '.join(spoiled[:_MOST_TOLD])}" if spoiled else None
 
     def check_form(self, report: bytes) -> None:
-        """Check a report."""
-        self.proposal.mechanism.decode(self._without_health(report), self.layout.entries)
+        """Check a report; of a ciphertext, its length."""
+        if self.sealing is None:
+            self.proposal.mechanism.decode(self._without_health(report), self.layout.entries)
+        elif len(report) != sealed_length(self.proposal.report_bytes(self.layout.entries)):
+            raise WireError("length", f"{len(report)} bytes are no sealed report")
 
     def _update(self, reply: RecordDict) -> NDArray[np.float32]:
         return self.layout.difference(trained_model(reply, self.layout), self.sent)
@@ -141,7 +171,8 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
             value = None if is_neutral else projected
         # The neutral law answers for None and for what is not finite.
         report = mechanism.encode(mechanism.randomize(value, rng, entries), entries)
-        return self._with_health(report, rng, neutral=is_neutral)
+        report = self._with_health(report, rng, neutral=is_neutral)
+        return report if self.sealing is None else self.sealing.seal(report, self.parameters)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from flower_ldp.accounting.ledger.charges import NO_RUN
 from flower_ldp.clients import charging
 from flower_ldp.clients.keys import locked_key
-from flower_ldp.clients.permit import canonical
 from flower_ldp.clients.session import Data, by_group
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms.embeddings import double_at_most
@@ -33,6 +32,7 @@ from flower_ldp.parameter_bounds import check_in
 from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 from flower_ldp.refusals import REFUSED_POLICY, REFUSED_REPEAT
+from flower_ldp.wire.proposal import canonical
 
 
 def private_means(

@@ -19,7 +19,7 @@ from flwr.app import ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.clients import release
-from flower_ldp.clients.permit import PriorCharge, canonical
+from flower_ldp.clients.permit import PriorCharge
 from flower_ldp.clients.release import KeptRelease, Release
 from flower_ldp.errors import RefusalError, WireError, quoted
 from flower_ldp.mechanisms.embeddings import BottomModelClaim
@@ -28,7 +28,7 @@ from flower_ldp.mechanisms.randomized_response import KaryResponse
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_RECORDS
 from flower_ldp.wire import embedding as wire
-from flower_ldp.wire.proposal import PROPOSAL_KEY
+from flower_ldp.wire.proposal import PROPOSAL_KEY, canonical
 from flower_ldp.wire.record_ids import RecordTables
 
 _log = logging.getLogger("flower_ldp")

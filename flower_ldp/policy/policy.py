@@ -60,6 +60,9 @@ class Policy(Section):
         is refused.
     examples : int, optional
         Their number, which is public; required for private training. An allowance may have its own.
+    analyzer : AnalyzerRule, optional
+        Reports to train messages leave as ciphertexts for it, or not at all. Without one, in a
+        deployment, no report leaves as a ciphertext.
     apps : mapping of str to App
         By the digest of their bundles, the apps that the owner has read: on the guarded node claims
         about single records depend on these alone.
@@ -84,6 +87,7 @@ class Policy(Section):
     anchor: Annotated[sections.AnchorPlace | None, sections.NotEmpty] = None
     example: sections.ExampleName = "row"
     examples: Annotated[sections.Number | None, sections.NotEmpty] = None
+    analyzer: Annotated[sections.AnalyzerRule | None, sections.NotEmpty] = None
     apps: Mapping[sections.Digest, sections.App] = {}
     unlisted_apps: Literal["answer", "refuse"] = "answer"
     extensions: Mapping[sections.ExtensionName, sections.ExtensionEntry] = {}

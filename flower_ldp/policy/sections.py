@@ -288,6 +288,23 @@ class AnchorPlace(Section):
         return self
 
 
+class AnalyzerRule(Section):
+    """The analyzer that opens the reports of train messages, and nobody else.
+
+    Parameters
+    ----------
+    key : str
+        Its public signing key, as ``flower-ldp analyzer keygen`` prints it.
+    minimum : int
+        The fewest reports of a round that it may answer for.
+    """
+
+    key: Annotated[
+        str, matching(r"ed25519:[0-9a-f]{64}", "must be 'ed25519:' and 64 hexadecimal digits")
+    ]
+    minimum: Number
+
+
 #: A value of a run's configuration.
 Value = bool | int | float | str
 

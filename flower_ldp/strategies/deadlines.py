@@ -181,6 +181,9 @@ class StrategyWithDeadlines(Strategy):
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Begin a run."""
 
+    def finish(self) -> None:
+        """End a run, however it ended."""
+
     def start(
         self,
         grid: Grid,
@@ -208,7 +211,10 @@ class StrategyWithDeadlines(Strategy):
         asked.clear()
         self.expect(num_rounds, initial_arrays)
         options = timeout, train_config, evaluate_config, evaluate_fn
-        result = Strategy.start(self, patient, initial_arrays, num_rounds, *options)
+        try:
+            result = Strategy.start(self, patient, initial_arrays, num_rounds, *options)
+        finally:
+            self.finish()
         check_result(result, asked)
         return result
 

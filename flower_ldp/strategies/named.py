@@ -23,9 +23,11 @@ from flower_ldp.mechanisms.magrr import MagRR, StepEstimate
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
 from flower_ldp.mechanisms.signds_round import Report, SignDSRound
 from flower_ldp.parameter_bounds import Bounded, Checked, check_in, must_be
+from flower_ldp.shuffle import Analyzer, ReportAnalyzer
 from flower_ldp.strategies.optimizers import AgreedLength, ServerOptimizer
 from flower_ldp.strategies.replies import Metrics, ReplyValidator
 from flower_ldp.strategies.rounds import RoundCallback, TrainingRound, Vector
+from flower_ldp.strategies.shuffling import Shuffler
 from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
 
 _log = logging.getLogger("flwr")
@@ -274,6 +276,10 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
     round), and steps are those of :class:`~flower_ldp.strategies.AgreedLength`. Other options are
     those of :class:`~flower_ldp.strategies.training.TrainingStrategy`.
 
+    With an ``analyzer`` reports leave the clients as ciphertexts for it. This server sends it each
+    round's in one batch without an order, and gets sums (docs/analyzer.md). The metrics then
+    include ``central-epsilon``, ``central-epsilon-minimum`` and ``central-delta``.
+
     Examples
     --------
     >>> from flower_ldp.mechanisms import Codeword
@@ -289,10 +295,20 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
         self,
         mechanism: Codeword,
         server_optimizer: ServerOptimizer | None = None,
+        *,
+        analyzer: Analyzer | ReportAnalyzer | None = None,
         **options: Unpack[TrainingOptions],
     ) -> None:
         options.setdefault("answers_per_client", 1)
         super().__init__(mechanism, server_optimizer, **options)
+        if analyzer is not None:
+            self._shuffler = Shuffler(analyzer)
+            self.callbacks.append(self._shuffler)
+
+    def _description(self) -> Iterator[str]:
+        yield from super()._description()
+        if self._shuffler is not None:
+            yield f"Reports are added up by an analyzer: {self._shuffler}"
 
     def _asked(self, entries: int | None, participation: float = 1.0) -> Codeword:
         return self.mechanism if entries is None else self.mechanism.sized(entries)

@@ -33,6 +33,7 @@ from flower_ldp.privacy import (
     meaning,
     unbounded,
 )
+from flower_ldp.shuffle.sealing import Sealing
 from flower_ldp.strategies.replies import (
     Metrics,
     OnceLogger,
@@ -70,6 +71,7 @@ class TrainingRound(Round):
     model: Mapping[str, NDArray[Any]]
     layout: ModelLayout
     proposal: UpdateProposal[Any]
+    sealing: Sealing | None = None
 
 
 RoundT = TypeVar("RoundT", bound=Round)
@@ -162,11 +164,15 @@ class HealthMonitor(RoundCallback[Round]):
             report, bit = split_health(payload, asked=self._health is not None)
             found = decode(report)
             if bit is not None:
-                self._round = self._round[0] + bit, self._round[1] + 1
-                self._run = self._run[0] + bit, self._run[1] + 1
+                self.count(bit, 1)
             return found
 
         return whole
+
+    def count(self, ones: int, reports: int) -> None:
+        """Add bits that an analyzer summed."""
+        self._round = self._round[0] + ones, self._round[1] + reports
+        self._run = self._run[0] + ones, self._run[1] + reports
 
     def metrics(self, current: Round) -> Metrics:
         """Return ``failing-share`` and ``failing-share-error``."""
@@ -208,14 +214,37 @@ def _is_too_large(health: Health, ones: int, reports: int) -> bool:
 
 
 @dataclass(frozen=True)
+class CentralCost:
+    """What an analyzer says of one round of shuffled reports; in no total.
+
+    ``epsilon`` is at the ``reports`` that arrived, ``epsilon_minimum`` at the ``minimum``.
+    """
+
+    epsilon: float
+    epsilon_minimum: float
+    delta: float
+    reports: int
+    minimum: int
+
+    def __str__(self) -> str:
+        return (
+            f"a client's report in a round has the central epsilon {self.epsilon:.4g} at delta "
+            f"{self.delta:g} among {self.reports:,}, for the analyzer and who sees the model, if "
+            f"the server tells nobody who is who; {self.epsilon_minimum:.4g} among {self.minimum:,}"
+            ", for a server that drops reports, and invents none"
+        )
+
+
+@dataclass(frozen=True)
 class SpendingReport:
     """Worst-case spending of clients on a server's proposals. ``print`` shows it.
 
     Per unit, ``units`` has the largest sum over clients, coarser units included, ``direct`` only
     events about the unit itself, ``smaller`` the smaller valid bound, ``lives`` the smallest life
     by zCDP that fits, and ``beyond`` releases without a bound. ``shuffle`` holds for an observer of
-    shuffled reports only and is in no total. No epsilon here covers the nodes of ``raw``, nor
-    replies to messages that were sent, of the types ``uncounted``.
+    shuffled reports only and is in no total; with an analyzer ``central`` is in its place. No
+    epsilon here covers the nodes of ``raw``, nor replies to messages that were sent, of the types
+    ``uncounted``.
     """
 
     units: Sums
@@ -227,6 +256,7 @@ class SpendingReport:
     shuffle: ShuffleBound | None
     raw: tuple[int, ...] = ()
     uncounted: tuple[str, ...] = ()
+    central: CentralCost | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -260,7 +290,9 @@ class SpendingReport:
                 line += f"; {beyond}: the total does not bound them"
             lines += [line, meaning(min(smaller, self.lives[unit], key=lambda one: one.epsilon))]
             said = spent
-        if self.shuffle is not None:
+        if self.central is not None:
+            lines.append(f"shuffled, in no total: {self.central}")
+        elif self.shuffle is not None:
             lines.append(f"conditional, in no total: {self.shuffle}")
         return "\n".join(lines) or "nothing was asked for"
 

@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import NoneType
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack
 
@@ -25,6 +26,7 @@ from flower_ldp.mechanisms.base import UpdateMechanism, UpdatePlan
 from flower_ldp.mechanisms.hadamard import Subspace
 from flower_ldp.parameter_bounds import must_be
 from flower_ldp.privacy import Unit, compose
+from flower_ldp.shuffle.sealing import sealed_length
 from flower_ldp.strategies.deadlines import StrategyWithDeadlines
 from flower_ldp.strategies.forecast import Forecast, log_running_statistics
 from flower_ldp.strategies.optimizers import ServerOptimizer
@@ -39,8 +41,9 @@ from flower_ldp.strategies.rounds import (
     Vector,
 )
 from flower_ldp.strategies.sampling import ClientPool, pool_of, sample_round
+from flower_ldp.strategies.shuffling import Shuffler
 from flower_ldp.wire import layout as layouts
-from flower_ldp.wire.proposal import UpdateProposal
+from flower_ldp.wire.proposal import Field, UpdateProposal
 
 _log = logging.getLogger("flwr")
 MechanismT = TypeVar("MechanismT")
@@ -142,6 +145,8 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         self.pool_is_shared = self.pool is answers_per_client and self.pool is not None
         self.spreads = self.pool is not None and "fraction_train" not in fedavg
         self._round: TrainingRound | None = None
+        #: Of strategies whose reports an analyzer may add up.
+        self._shuffler: Shuffler | None = None
         self._health = HealthMonitor(health)
         self._forecast = Forecast(self)
         self.callbacks: list[RoundCallback[Any]] = [self._forecast, self.proposals, self._health]
@@ -158,6 +163,11 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
             self.server_optimizer.reset()
         if self.spreads and self.pool is not None:  # of the summary: each round counts anew
             self.fraction_train = min(self.pool.answers_per_client / max(rounds, 1), 1.0)
+
+    def finish(self) -> None:
+        """End a run: an analyzer erases its key."""
+        if self._shuffler is not None:
+            self._shuffler.end()
 
     def _asked(self, entries: int | None, participation: float = 1.0) -> UpdateMechanism:
         return self.mechanism  # type: ignore[return-value]
@@ -236,7 +246,10 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         mechanism = self._next(layout.entries, sample.size / sample.present)
         proposal = UpdateProposal(mechanism, self._health.epsilon)
         current = TrainingRound(server_round, sample, proposal.events(), model, layout, proposal)
-        fields = {**proposal.to_fields(), **layout.part.to_fields()}
+        fields: dict[str, Field] = {**proposal.to_fields(), **layout.part.to_fields()}
+        if self._shuffler is not None:
+            current.sealing = self._shuffler.sealing(grid, server_round)
+            fields |= current.sealing.to_fields()
         for callback in self.callbacks:
             callback.before_ask(current)
         config["server-round"] = server_round
@@ -268,8 +281,11 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
             return None, None
         judge = ReplyValidator(current.nodes, self._health.complaints)
         mechanism, entries = current.proposal.mechanism, current.layout.entries
-        decode = self._health.decoder(lambda data: mechanism.decode(data, entries))
-        total = self._total(current, judge.decode(replies, decode))
+        if self._shuffler is not None and current.sealing is not None:
+            total = self._shuffler.total(current, current.sealing, judge, replies, self._health)
+        else:
+            decode = self._health.decoder(lambda data: mechanism.decode(data, entries))
+            total = self._total(current, judge.decode(replies, decode))
         self.proposals.answered(current.events, judge.accepted)
         _log.info(
             f"aggregate_train: accepted {judge.accepted} reports, rejected "
@@ -285,7 +301,8 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
             for callback in self.callbacks:
                 callback.after_step(current, total, judge.accepted)
             # All reports of a round have one length.
-            values["bytes-up"] = float(current.proposal.report_bytes(entries))
+            length = current.proposal.report_bytes(entries)
+            values["bytes-up"] = float(sealed_length(length) if current.sealing else length)
             values |= self._metrics(current, judge.accepted)
         for callback in self.callbacks:
             values |= callback.metrics(current)
@@ -305,7 +322,8 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         needs the extra ``accounting``. ``delta``, of this and the shuffle bound, is in (0, 1),
         above the sum of the releases' own.
         """
-        return self.proposals.report(delta=delta)
+        found = self.proposals.report(delta=delta)
+        return found if self._shuffler is None else replace(found, central=self._shuffler.cost)
 
     def _layout(self, model: Mapping[str, NDArray[Any]]) -> layouts.ModelLayout:
         patterns = self._trainable

@@ -11,6 +11,7 @@ the sum of their epsilons, for valid and invalid values alike.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +27,12 @@ PROPOSAL_KEY = "ldp.proposal"
 #: Key of the report's record in a reply, and of the packed bytes in that record.
 REPORT_KEY = "ldp.report"
 PAYLOAD_KEY = "payload"
+
+
+def canonical(fields: Mapping[str, object]) -> str:
+    """Return fields as canonical JSON."""
+    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
 
 ValueT = TypeVar("ValueT")
 #: What a field of a record may hold here.

@@ -33,8 +33,8 @@ BASE = frozenset(
 MATH = BASE | {"mechanisms"}
 YAML = frozenset({"yaml_source"})
 OWNER = MATH | YAML | {"accounting", "policy"}
-CLIENT = OWNER | {"wire", "labels", "extensions"}
-SERVER = MATH | YAML | {"accounting", "wire", "labels", "advice", "extensions"}
+CLIENT = OWNER | {"wire", "labels", "extensions", "shuffle"}
+SERVER = MATH | YAML | {"accounting", "wire", "labels", "advice", "extensions", "shuffle"}
 BOTH = CLIENT | SERVER | {"clients", "strategies"}
 PATHS = frozenset({"audit", "training", "isolation"})
 #: Each module or folder of the package, and those below it that it may import.
@@ -56,6 +56,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "wire": MATH,
     "labels": MATH,
     "advice": MATH | {"accounting", "wire"},
+    "shuffle": MATH | {"accounting", "wire"},
     "app_digests": frozenset({"refusals", "errors"}),
     "policy": MATH | YAML | {"accounting"},
     "clients": CLIENT,
@@ -89,6 +90,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "wire": frozenset({"numpy"}),
     "labels": frozenset({"numpy"}),
     "advice": frozenset(),
+    "shuffle": frozenset({"numpy", "cryptography"}),
     "clients": frozenset({"numpy", "flwr"}),
     "split": frozenset({"numpy", "torch"}),
     "strategies": frozenset({"numpy", "flwr", "sklearn"}),
@@ -106,6 +108,8 @@ EXCEPTIONS = {
     f"{PACKAGE}.mechanisms.random": frozenset({"cryptography"}),
     f"{PACKAGE}.clients.keys": frozenset({"filelock"}),
     f"{PACKAGE}.config.encrypt": frozenset({"flwr"}),
+    f"{PACKAGE}.shuffle.service": frozenset({"starlette"}),
+    f"{PACKAGE}.cli.analyzer": frozenset({"uvicorn"}),
     f"{PACKAGE}.strategies.sampling": frozenset({"filelock"}),
     f"{PACKAGE}.labels.losses": frozenset({"torch"}),
     f"{PACKAGE}.audit_paths.dpsgd_release": frozenset({"torch"}),

@@ -103,7 +103,7 @@ def test_sample_loads_and_says_what_its_comments_say() -> None:
 
 def test_sample_names_every_field() -> None:
     text = SAMPLE.read_text(encoding="utf-8")
-    assert {*yaml.safe_load(text), "anchor"} == set(Policy.model_fields)
+    assert {*yaml.safe_load(text), "anchor", "analyzer"} == set(Policy.model_fields)
     names = ("Allowance", "AnchorPlace", "Budget", "Releases", "ReleaseWindow", "Total", "Window")
     for name in names:
         assert all(field in text for field in getattr(sections, name).model_fields)

@@ -19,10 +19,10 @@ import torch
 from torch import nn
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients.permit import canonical
 from flower_ldp.mechanisms import TrainingPlan
 from flower_ldp.privacy import Unit
 from flower_ldp.training.gradients import ClippedSum, StepSum
+from flower_ldp.wire.proposal import canonical
 from flower_ldp.wire.training_plan import plan_fields
 from tests.unit.training.gated import (
     LIKE,

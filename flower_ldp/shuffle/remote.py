@@ -1,0 +1,134 @@
+"""An analyzer on another machine, as the server's strategy uses it: HTTPS, a token, retries.
+
+A batch is sent again if no answer came: the analyzer has stored the answer, or has seen nothing.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import ssl
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from flower_ldp.errors import cut, error_text, one_line, quoted
+from flower_ldp.parameter_bounds import Bounded, Checked
+from flower_ldp.shuffle.batch import (
+    AnalyzerError,
+    AnalyzerRefusal,
+    Batch,
+    ReportSums,
+    SealedProposal,
+)
+from flower_ldp.shuffle.sealing import SIGNER, RunKey
+
+#: Seconds before each further attempt.
+_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+#: Of an answer: the sum of the largest updates, and its line of JSON.
+_MOST_ANSWER = (1 << 27) + (1 << 16)
+_OK, _REFUSED, _MOST_TOLD = 200, 409, 1_000
+
+
+@dataclass(frozen=True)
+class Analyzer(Checked):
+    """The analyzer at an address, for a strategy.
+
+    Parameters
+    ----------
+    url : str
+        As ``"https://analyzer.example.org:9443"``.
+    key : str
+        The signing key that owners name, as ``"ed25519:..."``: runs of another key are refused.
+    token : path-like
+        File with the token that ``flower-ldp analyzer keygen`` wrote.
+    certificates : path-like, optional
+        PEM file of the authority of its certificate; by default the system's.
+    timeout : float
+        Seconds to wait for one answer.
+
+    Raises
+    ------
+    ValueError
+        If the address is not of HTTPS, or the key is none.
+    """
+
+    url: str
+    key: str
+    token: str | Path = field(repr=False)
+    certificates: str | Path | None = None
+    timeout: Annotated[float, Bounded("(0, 3600]")] = 120.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parts = urlsplit(self.url)
+        if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
+            wanted = "https://HOST:PORT without a path"
+            raise ValueError(f"url must be {wanted}, got {quoted(self.url)}")
+        if not re.fullmatch(SIGNER, self.key):
+            wanted = "'ed25519:' and 64 hexadecimal digits, as flower-ldp analyzer keygen prints"
+            raise ValueError(f"key must be {wanted}, got {quoted(self.key)}")
+
+    def run_key(self, run_id: int) -> RunKey:
+        """Return the run's key; AnalyzerError unless this analyzer signed it for this run."""
+        try:
+            found = RunKey.from_bytes(self._ask("POST", f"/runs/{run_id}/key"))
+            found.verify(self.key)
+            if found.run_id != run_id:
+                raise ValueError(f"it is of run {found.run_id}, not of {run_id}")
+        except ValueError as error:
+            raise AnalyzerError(f"{self.url} sent no key of run {run_id}: {error}") from error
+        return found
+
+    def sums(self, batch: Batch) -> ReportSums:
+        """Return the sums of a round; AnalyzerRefusal, or AnalyzerError if no answer came."""
+        entries = SealedProposal.parse(batch.proposal).entries
+        return ReportSums.from_bytes(self._ask("POST", "/sums", batch.to_bytes()), entries)
+
+    def end_run(self, run_id: int) -> None:
+        """Have the run's key erased."""
+        self._ask("DELETE", f"/runs/{run_id}/key")
+
+    def _ask(self, method: str, path: str, body: bytes = b"") -> bytes:
+        for pause in (*_PAUSES, None):
+            try:
+                status, answer = self._once(method, path, body)
+            except (OSError, http.client.HTTPException) as error:
+                told = f"the analyzer {self.url} does not answer: {error_text(error)}"
+                if pause is None or isinstance(error, ssl.SSLCertVerificationError):
+                    raise AnalyzerError(told) from error
+                time.sleep(pause)
+                continue
+            break
+        if status == _OK:
+            return answer
+        if status == _REFUSED:
+            try:
+                told = json.loads(answer)
+                code, detail = str(told["code"]), one_line(str(told["detail"]), _MOST_TOLD)
+            except (KeyError, TypeError, ValueError):
+                code, detail = "", "no reason given"
+            raise AnalyzerRefusal(code, detail)
+        text = one_line(cut(answer.decode("utf-8", "replace"), _MOST_TOLD), _MOST_TOLD)
+        raise AnalyzerError(f"the analyzer {self.url} answers {status}: {text}")
+
+    def _once(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        parts = urlsplit(self.url)
+        context = ssl.create_default_context(cafile=self.certificates)
+        token = Path(self.token).read_text(encoding="ascii").strip()
+        headers = {"Authorization": f"Bearer {token}"}
+        link = http.client.HTTPSConnection(
+            parts.hostname or "", parts.port, timeout=self.timeout, context=context
+        )
+        try:
+            link.request(method, path, body, headers)
+            answer = link.getresponse()
+            content = answer.read(_MOST_ANSWER + 1)
+            if len(content) > _MOST_ANSWER:
+                raise AnalyzerError(f"the analyzer {self.url} answers without end")
+            return answer.status, content
+        finally:
+            link.close()

@@ -1,0 +1,172 @@
+"""The server as a shuffler: it sees who answered, can read no report, and gets sums.
+
+**What leaves for the analyzer** is one batch of a round: its proposal, and the ciphertexts in an
+order drawn from the system's entropy. No node, time or message goes with it. All that a strategy
+learns of reports comes back as sums: the total, the number of reports, and the sum of the health
+bits. docs/analyzer.md says what is claimed, and whom one must trust for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from flower_ldp.errors import WireError
+from flower_ldp.parameter_bounds import must_be
+from flower_ldp.shuffle import Analyzer, AnalyzerError, AnalyzerRefusal, ReportAnalyzer, ReportSums
+from flower_ldp.shuffle.batch import UNKNOWN_RUN, Batch
+from flower_ldp.shuffle.sealing import Sealing, sealed_length, stated
+from flower_ldp.strategies.replies import Metrics, ReplyValidator, RunStopped
+from flower_ldp.strategies.rounds import (
+    CentralCost,
+    HealthMonitor,
+    RoundCallback,
+    TrainingRound,
+    Vector,
+)
+
+_log = logging.getLogger("flwr")
+#: The most random bytes that place a ciphertext in a batch.
+_PLACE = 16
+
+
+@dataclass
+class _Run:
+    run_id: int
+    sums: ReportSums | None = None
+
+
+class Shuffler(RoundCallback[TrainingRound]):
+    """Sends a run's rounds to an analyzer.
+
+    Parameters
+    ----------
+    analyzer : Analyzer or ReportAnalyzer
+    """
+
+    def __init__(self, analyzer: Analyzer | ReportAnalyzer) -> None:
+        wanted = "an Analyzer, as Analyzer('https://...', key, token=...), or a ReportAnalyzer"
+        must_be("analyzer", analyzer, (Analyzer, ReportAnalyzer), wanted)
+        self._analyzer = analyzer
+        self._run: _Run | None = None
+        self.cost: CentralCost | None = None
+
+    def sealing(self, grid: Grid, server_round: int) -> Sealing:
+        """Return what a round's reports are sealed for; RunStopped without the analyzer."""
+        run_id = grid.run.run_id
+        try:
+            key = self._analyzer.run_key(run_id)
+        except (AnalyzerError, AnalyzerRefusal) as error:
+            raise RunStopped(f"nobody was asked in round {server_round}: {error}") from error
+        if self._run is None or self._run.run_id != run_id:
+            self._run = _Run(run_id)
+        return Sealing(key, server_round)
+
+    def before_ask(self, current: TrainingRound) -> None:
+        """Refuse a round of fewer clients than the analyzer answers for."""
+        sealing = current.sealing
+        if self._run is not None:
+            self._run.sums = None
+        if sealing is not None and current.sample.size < sealing.key.minimum:
+            raise ValueError(
+                f"round {current.server_round} would ask {current.sample.size:,} clients, and the "
+                f"analyzer answers for {sealing.key.minimum:,} reports at least: run fewer rounds, "
+                "or set fraction_train. Nobody was asked"
+            )
+
+    def total(
+        self,
+        current: TrainingRound,
+        sealing: Sealing,
+        judge: ReplyValidator,
+        replies: Iterable[Message],
+        health: HealthMonitor,
+    ) -> Vector:
+        """Return the sum of a round's reports; zeros, of no report, if the analyzer refuses.
+
+        Raises
+        ------
+        RunStopped
+            If the analyzer does not answer, or no further round would be answered.
+        """
+        proposal, entries = current.proposal, current.layout.entries
+        length = sealed_length(proposal.report_bytes(entries))
+
+        def whole(data: bytes) -> bytes:
+            if len(data) != length:
+                raise WireError("length", f"{len(data)} bytes, expected {length}")
+            return data
+
+        # In an order of the system's entropy, not of arrival.
+        sealed = sorted(judge.decode(replies, whole), key=lambda _: os.urandom(_PLACE))
+        batch = Batch(stated(proposal, current.layout, sealing), tuple(sealed))
+        judge.accepted = 0
+        try:
+            found = self._analyzer.sums(batch) if sealed else None
+        except AnalyzerRefusal as refusal:
+            told = f"round {current.server_round}: the analyzer gives no sums: {refusal}"
+            if refusal.code == UNKNOWN_RUN:
+                raise RunStopped(told) from refusal
+            _log.error(told)
+            judge.rejected["analyzer"] += len(sealed)
+            return np.zeros(entries)
+        except AnalyzerError as error:
+            raise RunStopped(f"round {current.server_round} has no sums: {error}") from error
+        if found is None:
+            return np.zeros(entries)
+        if found.accepted + sum(found.rejected.values()) != len(sealed):
+            told = f"{found.accepted:,} reports and {sum(found.rejected.values()):,} left out"
+            raise RunStopped(f"the analyzer answers for {told}, of {len(sealed):,} sent")
+        judge.accepted = found.accepted
+        judge.rejected.update(found.rejected)
+        if found.ones is not None:
+            health.count(found.ones, found.accepted)
+        if self._run is not None:
+            self._run.sums = found
+        self._claim(found, sealing)
+        return found.total
+
+    def _claim(self, found: ReportSums, sealing: Sealing) -> None:
+        now = CentralCost(
+            found.central_epsilon,
+            found.central_epsilon_minimum,
+            found.delta,
+            found.accepted,
+            sealing.key.minimum,
+        )
+        if self.cost is None or now.epsilon > self.cost.epsilon:
+            self.cost = now  # of the rounds so far, the one of fewest reports
+        _log.info("\t├──> shuffled: %s", now)
+
+    def metrics(self, current: TrainingRound) -> Metrics:
+        """Return the round's central epsilons, if it was answered."""
+        found = None if self._run is None else self._run.sums
+        if found is None:
+            return {}
+        return {
+            "central-epsilon": found.central_epsilon,
+            "central-epsilon-minimum": found.central_epsilon_minimum,
+            "central-delta": found.delta,
+        }
+
+    def end(self) -> None:
+        """Have the run's key erased."""
+        if self._run is None:
+            return
+        run, self._run = self._run, None
+        try:
+            self._analyzer.end_run(run.run_id)
+        except (AnalyzerError, AnalyzerRefusal) as error:
+            _log.warning("the key of run %d is not erased yet: %s", run.run_id, error)
+
+    def __str__(self) -> str:
+        if isinstance(self._analyzer, Analyzer):
+            return f"{self._analyzer.url}, {self._analyzer.key}"
+        least = f"{self._analyzer.minimum:,} reports at least"
+        return f"one in this process, which hides nothing from this machine; {least}"

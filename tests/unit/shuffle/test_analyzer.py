@@ -1,0 +1,355 @@
+"""The analyzer: what it adds up, what it leaves out, and what it answers twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+from flower_ldp.accounting.ledger.anchor import FileAnchor
+from flower_ldp.accounting.shuffled import ShuffledReports, favoured_part
+from flower_ldp.mechanisms import Codeword
+from flower_ldp.mechanisms.randomized_response import BinaryResponse
+from flower_ldp.shuffle import AnalyzerError, AnalyzerRefusal, ReportAnalyzer, ReportSums, sealing
+from flower_ldp.shuffle.batch import Batch
+from flower_ldp.shuffle.sealing import Opener, Sealing, new_run_key
+from tests.unit.shuffle.batches import (
+    ENTRIES,
+    MECHANISM,
+    RUN,
+    batch_of,
+    reports_of,
+    sealed,
+    text_of,
+)
+
+FEW = 20
+
+
+@pytest.fixture
+def analyzer() -> ReportAnalyzer:
+    return ReportAnalyzer(FEW)
+
+
+def refused(analyzer: ReportAnalyzer, batch: Batch) -> tuple[str, str]:
+    with pytest.raises(AnalyzerRefusal) as raised:
+        analyzer.sums(batch)
+    return raised.value.code, str(raised.value)
+
+
+def test_the_sums_are_those_of_the_reports_and_the_claim_is_of_their_number(
+    analyzer: ReportAnalyzer,
+) -> None:
+    found = analyzer.sums(batch_of(analyzer.run_key(RUN), 30))
+    decoded = [MECHANISM.decode(one, ENTRIES) for one in reports_of(30)]
+    assert np.array_equal(found.total, MECHANISM.total(decoded, ENTRIES))
+    assert (found.accepted, found.rejected, found.ones, found.delta) == (30, {}, None, 1e-6)
+    part = (favoured_part(MECHANISM, ENTRIES),)
+    assert found.central_epsilon == ShuffledReports(part, 30).epsilon(1e-6)
+    assert found.central_epsilon_minimum == ShuffledReports(part, FEW).epsilon(1e-6)
+    assert found.central_epsilon < found.central_epsilon_minimum <= 4.0
+
+
+def test_health_bits_are_added_up_and_are_part_of_the_claim(analyzer: ReportAnalyzer) -> None:
+    found = analyzer.sums(batch_of(analyzer.run_key(RUN), 30, health=0.5))
+    assert (found.accepted, found.ones) == (30, 15)
+    parts = favoured_part(MECHANISM, ENTRIES), favoured_part(BinaryResponse(0.5))
+    assert found.central_epsilon == ShuffledReports(parts, 30).epsilon(1e-6)
+
+
+def test_the_same_batch_in_any_order_gets_the_stored_answer_and_another_none(
+    analyzer: ReportAnalyzer,
+) -> None:
+    key = analyzer.run_key(RUN)
+    batch = batch_of(key, 30)
+    first = analyzer.sums(batch)
+    again = analyzer.sums(replace(batch, sealed=batch.sealed[::-1]))
+    assert again.to_bytes() == first.to_bytes()
+    # One client less would tell this client's report.
+    code, told = refused(analyzer, replace(batch, sealed=batch.sealed[1:]))
+    assert code == "round"
+    assert told == f"round 1 of run {RUN} was answered for another batch"
+    assert refused(analyzer, batch_of(key, 30))[0] == "round"
+    assert analyzer.sums(batch_of(key, 25, 2)).accepted == 25
+
+
+def test_copies_count_once_also_under_another_name_of_the_same_point(
+    analyzer: ReportAnalyzer,
+) -> None:
+    key = analyzer.run_key(RUN)
+    batch = batch_of(key, FEW)
+    assert refused(analyzer, replace(batch, sealed=batch.sealed[1:] * 3))[0] == "minimum"
+    high = bytearray(batch.sealed[0])
+    high[31] ^= 0x80
+    found = analyzer.sums(replace(batch, sealed=(*batch.sealed[:3], bytes(high), *batch.sealed)))
+    assert (found.accepted, found.rejected) == (FEW, {"duplicate": 3, "sealed": 1})
+
+
+def test_one_sealings_random_bytes_are_taken_once(analyzer: ReportAnalyzer) -> None:
+    """Two ciphertexts of one plaintext: another key was encapsulated, and it is a copy still."""
+    key, secret = new_run_key(bytes(32), RUN, FEW)
+    text = text_of(key)
+    (one,) = sealed(reports_of(1), key, text)
+    plain = b"".join(Opener(secret, Sealing(key, 1).info(text)).open(one))
+    analyzer._db.execute(
+        "INSERT INTO run VALUES (?, ?, ?, 9e9)", (str(RUN), key.to_bytes(), secret)
+    )
+    public = X25519PublicKey.from_public_bytes(key.public)
+    copy = sealing._suite().encrypt(plain, public, Sealing(key, 1).info(text))
+    batch = batch_of(key, FEW)
+    found = analyzer.sums(replace(batch, sealed=(one, copy, *batch.sealed)))
+    assert (found.accepted, found.rejected) == (FEW + 1, {"duplicate": 1})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Codeword(8.0, favoured=MECHANISM.favoured, rotations=4),
+        replace(MECHANISM, favoured=MECHANISM.favoured + 1),
+        replace(MECHANISM, rotations=8),
+        replace(MECHANISM, blocks=2),
+        replace(MECHANISM, seed=1),
+    ],
+    ids=["epsilon", "K", "G", "blocks", "seed"],
+)
+def test_reports_of_another_proposal_hide_nobody(analyzer: ReportAnalyzer, other: Codeword) -> None:
+    """A target at 4 among clients at 8 has no cover: they do not count."""
+    key = analyzer.run_key(RUN)
+    target, others = batch_of(key, 1), batch_of(key, 40, mechanism=other)
+    code, told = refused(analyzer, replace(target, sealed=(*target.sealed, *others.sealed)))
+    assert code == "minimum"
+    assert told.startswith("1 reports of this proposal are left of 41, and 20 are the fewest")
+
+
+def test_reports_of_another_run_or_round_hide_nobody(analyzer: ReportAnalyzer) -> None:
+    own, other = analyzer.run_key(RUN), analyzer.run_key(8)
+    batch = batch_of(own, 1)
+    more = (*batch_of(other, 30).sealed, *batch_of(own, 30, 2).sealed)
+    assert refused(analyzer, replace(batch, sealed=(*batch.sealed, *more)))[0] == "minimum"
+
+
+def test_a_key_of_another_run_or_analyzer_or_a_lower_minimum_is_refused(
+    analyzer: ReportAnalyzer,
+) -> None:
+    key = analyzer.run_key(RUN)
+    assert refused(analyzer, batch_of(replace(key, minimum=1), 30))[0] == "run"
+    assert refused(analyzer, batch_of(new_run_key(bytes(32), RUN, FEW)[0], 30))[0] == "run"
+    assert refused(analyzer, batch_of(replace(key, run_id=9), 30)) == (
+        "run",
+        "there is no key of run 9",
+    )
+
+
+def test_what_is_no_report_is_left_out_and_takes_nobodys_place(analyzer: ReportAnalyzer) -> None:
+    key = analyzer.run_key(RUN)
+    batch = batch_of(key, 30)
+    plan = MECHANISM.plan(ENTRIES)
+    past = b"\1" + (plan.codewords * plan.rotations).to_bytes(plan.report_bytes - 1, "big")
+    bad = sealed([past, b"\2" + past[1:]], key, batch.proposal)
+    junk = batch.sealed[0][:32] + os.urandom(len(batch.sealed[0]) - 32)
+    found = analyzer.sums(replace(batch, sealed=(b"", junk, *bad, *batch.sealed)))
+    left_out = {"length": 1, "sealed": 1, "range": 1, "version": 1}
+    assert (found.accepted, found.rejected) == (30, left_out)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        "null",
+        '{"analyzer-key": "zz"}',
+        "9" * 70_000,
+        "[" * 60_000,
+        '{"analyzer-key": "' + "00" * 112 + '"}',
+    ],
+)
+def test_a_malformed_proposal_is_refused(analyzer: ReportAnalyzer, text: str) -> None:
+    assert refused(analyzer, Batch(text, ()))[0] == "proposal"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"mechanism": "signds"},
+        {"epsilon": 101.0},
+        {"favoured": 0},
+        {"dimension": 0},
+        {"dimension": "50"},
+        {"subspace-dimension": 2},
+        {"unknown": 1},
+    ],
+)
+def test_a_proposal_of_no_codewords_is_refused(
+    analyzer: ReportAnalyzer, change: dict[str, Any]
+) -> None:
+    text = text_of(analyzer.run_key(RUN), changed=change)
+    assert refused(analyzer, Batch(text, ()))[0] == "proposal"
+
+
+def test_a_runs_key_is_made_once_and_erased_at_its_end(tmp_path: Path) -> None:
+    state = tmp_path / "state.sqlite"
+    with ReportAnalyzer(FEW, state=state) as analyzer:
+        key = analyzer.run_key(RUN)
+        assert analyzer.run_key(RUN) == key
+        batch = batch_of(key, 30)
+        answer = analyzer.sums(batch)
+        ((secret,),) = sqlite3.connect(state).execute("SELECT secret FROM run").fetchall()
+        assert secret in state.read_bytes()
+        analyzer.end_run(RUN)
+        analyzer.end_run(RUN)
+        assert secret not in state.read_bytes()
+        assert list(tmp_path.iterdir()) == [state]
+        assert (
+            refused(analyzer, batch_of(key, 30, 2))[1] == f"run {RUN} has ended: its key is erased"
+        )
+        assert analyzer.sums(batch).to_bytes() == answer.to_bytes()
+        with pytest.raises(AnalyzerRefusal, match="has ended"):
+            analyzer.run_key(RUN)
+
+
+def test_a_forgotten_runs_key_is_erased_after_its_days(tmp_path: Path) -> None:
+    now = [1_000_000.0]
+    with ReportAnalyzer(
+        FEW, state=tmp_path / "state.sqlite", days=2.0, clock=lambda: now[0]
+    ) as analyzer:
+        key = analyzer.run_key(RUN)
+        now[0] += 2 * 86_400.0 + 1.0
+        assert analyzer.run_key(8).run_id == 8
+        assert refused(analyzer, batch_of(key, 30))[1].endswith("its key is erased")
+
+
+def test_a_minimum_that_changes_is_not_that_of_runs_underway(tmp_path: Path) -> None:
+    state, signing = tmp_path / "state.sqlite", os.urandom(32)
+    with ReportAnalyzer(FEW, state=state, signing=signing) as analyzer:
+        key = analyzer.run_key(RUN)
+    with ReportAnalyzer(1, state=state, signing=signing) as analyzer:
+        assert analyzer.run_key(RUN) == key
+        assert refused(analyzer, batch_of(key, FEW - 1))[0] == "minimum"
+        assert analyzer.run_key(8).minimum == 1
+
+
+def test_a_state_that_was_set_back_answers_nothing(tmp_path: Path) -> None:
+    state, other = tmp_path / "state.sqlite", tmp_path / "other"
+    other.mkdir(mode=0o700)
+    anchor = FileAnchor(other / "mark")
+    with ReportAnalyzer(FEW, state=state, anchor=anchor) as analyzer:
+        key = analyzer.run_key(RUN)
+        older = state.read_bytes()
+        analyzer.sums(batch_of(key, 30))
+    with ReportAnalyzer(FEW, state=state, anchor=anchor):
+        pass
+    state.write_bytes(older)
+    with pytest.raises(AnalyzerError, match="was set back"):
+        ReportAnalyzer(FEW, state=state, anchor=anchor)
+    state.unlink()
+    with pytest.raises(AnalyzerError, match="was set back"):
+        ReportAnalyzer(FEW, state=state, anchor=anchor)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="rights of files")
+def test_a_state_that_others_can_read_or_another_file_is_refused(tmp_path: Path) -> None:
+    state = tmp_path / "state.sqlite"
+    ReportAnalyzer(FEW, state=state).close()
+    assert state.stat().st_mode & 0o777 == 0o600
+    state.chmod(0o640)
+    with pytest.raises(AnalyzerError, match="this user's alone"):
+        ReportAnalyzer(FEW, state=state)
+    other = tmp_path / "other.sqlite"
+    with sqlite3.connect(other) as db:
+        db.execute("CREATE TABLE t (x)")
+    other.chmod(0o600)
+    with pytest.raises(AnalyzerError, match="no state of an analyzer"):
+        ReportAnalyzer(FEW, state=other)
+
+
+#: Dies at the named step of the answer to the batch in a file.
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from flower_ldp.shuffle import ReportAnalyzer
+from flower_ldp.shuffle.batch import Batch
+
+state, batch, step = sys.argv[1:]
+class Killing(ReportAnalyzer):
+    def _note(self, *what):
+        if step == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        super()._note(*what)
+with Killing(20, state=state) as analyzer:
+    analyzer.sums(Batch.from_bytes(Path(batch).read_bytes()))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no kill -9")
+@pytest.mark.parametrize("step", ["before", "after"])
+def test_a_kill_before_or_after_the_commit_leaves_one_answer(tmp_path: Path, step: str) -> None:
+    state, file = tmp_path / "state.sqlite", tmp_path / "batch"
+    with ReportAnalyzer(FEW, state=state) as analyzer:
+        batch = batch_of(analyzer.run_key(RUN), 30)
+    file.write_bytes(batch.to_bytes())
+    command = [sys.executable, "-c", _KILLED, str(state), str(file), step]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    other = replace(batch, sealed=batch.sealed[1:])
+    with ReportAnalyzer(FEW, state=state) as analyzer:
+        if step == "after":
+            assert refused(analyzer, other)[0] == "round"
+            assert analyzer.sums(batch).accepted == 30
+        else:  # nothing was answered, so that any batch may be
+            assert analyzer.sums(other).accepted == 29
+            assert refused(analyzer, batch)[0] == "round"
+
+
+def test_a_batch_and_an_answer_are_read_as_they_are_written(analyzer: ReportAnalyzer) -> None:
+    batch = batch_of(analyzer.run_key(RUN), 30)
+    assert Batch.from_bytes(batch.to_bytes()) == batch
+    empty = replace(batch, sealed=())
+    assert Batch.from_bytes(empty.to_bytes()) == empty
+    found = analyzer.sums(batch)
+    again = ReportSums.from_bytes(found.to_bytes(), ENTRIES)
+    assert np.array_equal(again.total, found.total)
+    assert again.central_epsilon == found.central_epsilon
+
+
+def _bytes_cut(data: bytes) -> bytes:
+    return data[:-3]
+
+
+def _text_not_utf8(data: bytes) -> bytes:
+    return data[:8] + b"\xff" + data[9:]
+
+
+@pytest.mark.parametrize(
+    "change", [_bytes_cut, _text_not_utf8, lambda _: b"", lambda _: b"\xff" * 9]
+)
+def test_a_malformed_batch_is_refused(
+    analyzer: ReportAnalyzer, change: Callable[[bytes], bytes]
+) -> None:
+    with pytest.raises(AnalyzerRefusal):
+        Batch.from_bytes(change(batch_of(analyzer.run_key(RUN), 2).to_bytes()))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}\n",
+        b'{"accepted": 1}\n' + bytes(8 * ENTRIES),
+        b"[" * 10_000,
+    ],
+)
+def test_a_malformed_answer_is_an_error(data: bytes) -> None:
+    with pytest.raises(AnalyzerError):
+        ReportSums.from_bytes(data, ENTRIES)

@@ -1,0 +1,136 @@
+"""Sealed reports: whom they are for, and what no other bytes do."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+from flower_ldp.errors import WireError
+from flower_ldp.shuffle import sealing
+from flower_ldp.shuffle.sealing import (
+    KEY_FIELD,
+    ROUND_FIELD,
+    Opener,
+    RunKey,
+    Sealing,
+    new_run_key,
+    sealed_length,
+    signer_of,
+    without_sealing,
+)
+
+SIGNING = bytes(range(32))
+KEY, SECRET = new_run_key(SIGNING, 2**64 - 1, 2_000)
+SEALING = Sealing(KEY, 3)
+TEXT = '{"epsilon":4.0}'
+
+
+def test_a_report_is_opened_by_its_run_alone_and_each_sealing_differs() -> None:
+    first, second = SEALING.seal(b"\1abc", TEXT), SEALING.seal(b"\1abc", TEXT)
+    assert first != second
+    assert len(first) == len(second) == sealed_length(4)
+    opener = Opener(SECRET, SEALING.info(TEXT))
+    nonces, reports = zip(opener.open(first), opener.open(second), strict=True)
+    assert set(reports) == {b"\1abc"}
+    assert len(set(nonces)) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "server_round", "text"),
+    [
+        (KEY, 4, TEXT),
+        (KEY, 3, '{"epsilon":8.0}'),
+        (replace(KEY, run_id=7), 3, TEXT),
+        (replace(KEY, public=new_run_key(SIGNING, 2**64 - 1, 2_000)[0].public), 3, TEXT),
+    ],
+    ids=["round", "proposal", "run", "key"],
+)
+def test_a_report_of_another_context_is_not_opened(
+    key: RunKey, server_round: int, text: str
+) -> None:
+    sealed = SEALING.seal(b"report", TEXT)
+    with pytest.raises(WireError, match="sealed"):
+        Opener(SECRET, Sealing(key, server_round).info(text)).open(sealed)
+
+
+def test_a_key_is_the_signers_and_of_one_run_and_minimum() -> None:
+    signer = signer_of(SIGNING)
+    assert RunKey.from_bytes(KEY.to_bytes()) == KEY
+    KEY.verify(signer)
+    for other in (
+        replace(KEY, minimum=1),
+        replace(KEY, run_id=1),
+        replace(KEY, public=bytes(32)),
+        replace(KEY, signature=bytes(64)),
+    ):
+        with pytest.raises(ValueError, match="not signed by"):
+            other.verify(signer)
+    with pytest.raises(ValueError, match="not signed by"):
+        KEY.verify(signer_of(bytes(32)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({KEY_FIELD: KEY.to_bytes()}, "go together"),
+        ({ROUND_FIELD: 3}, "go together"),
+        ({KEY_FIELD: KEY.to_bytes()[:-1], ROUND_FIELD: 3}, "112 bytes"),
+        ({KEY_FIELD: replace(KEY, minimum=0).to_bytes(), ROUND_FIELD: 3}, "minimum"),
+        ({KEY_FIELD: "text", ROUND_FIELD: 3}, "must be bytes"),
+        ({KEY_FIELD: KEY.to_bytes(), ROUND_FIELD: True}, "must be an integer"),
+        ({KEY_FIELD: KEY.to_bytes(), ROUND_FIELD: -1}, "must be an integer"),
+    ],
+)
+def test_malformed_fields_are_refused(fields: dict[str, object], reason: str) -> None:
+    with pytest.raises(WireError, match=reason):
+        without_sealing({"epsilon": 4.0, **fields})
+
+
+def test_fields_are_read_as_they_are_written() -> None:
+    fields = {"epsilon": 4.0, **SEALING.to_fields()}
+    assert without_sealing(fields) == ({"epsilon": 4.0}, SEALING)
+    assert without_sealing({"epsilon": 4.0}) == ({"epsilon": 4.0}, None)
+
+
+def test_ten_thousand_malformed_ciphertexts_are_each_refused() -> None:
+    """Random bytes, keys of low order, cut, longer and changed ciphertexts."""
+    opener, length = Opener(SECRET, SEALING.info(TEXT)), sealed_length(4)
+    # What multiplies to zero, or is another name of the same point.
+    low = [
+        bytes(32),
+        (1).to_bytes(32, "little"),
+        b"\xff" * 32,
+        (2**255 - 19).to_bytes(32, "little"),
+    ]
+    whole = SEALING.seal(b"\1abc", TEXT)
+    reasons: Counter[str] = Counter()
+    for place in range(10_000):
+        kind = place % 5
+        if kind == 0:
+            found = os.urandom(place % 200)
+        elif kind == 1:
+            found = low[place // 5 % len(low)] + os.urandom(length - 32)
+        elif kind == 2:
+            bit = place // 5 % (8 * length)
+            changed = bytearray(whole)
+            changed[bit // 8] ^= 1 << bit % 8
+            found = bytes(changed)
+        elif kind == 3:
+            found = whole[: place // 5 % length]
+        else:
+            found = whole + os.urandom(1 + place % 50)
+        with pytest.raises(WireError) as raised:
+            opener.open(found)
+        reasons[raised.value.reason] += 1
+    assert reasons == {"sealed": 10_000}
+
+
+def test_a_plaintext_without_its_random_bytes_is_none() -> None:
+    public = X25519PublicKey.from_public_bytes(KEY.public)
+    short = sealing._suite().encrypt(b"short", public, SEALING.info(TEXT))
+    with pytest.raises(WireError, match="5 bytes are no report"):
+        Opener(SECRET, SEALING.info(TEXT)).open(short)
