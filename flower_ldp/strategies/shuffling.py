@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 from flower_ldp.errors import WireError
 from flower_ldp.parameter_bounds import must_be
 from flower_ldp.shuffle import Analyzer, AnalyzerError, AnalyzerRefusal, ReportAnalyzer, ReportSums
-from flower_ldp.shuffle.batch import UNKNOWN_RUN, Batch
+from flower_ldp.shuffle.batch import UNKNOWN_RUN, Batch, SealedProposal
 from flower_ldp.shuffle.sealing import Sealing, sealed_length, stated
 from flower_ldp.strategies.replies import Metrics, ReplyValidator, RunStopped
 from flower_ldp.strategies.rounds import (
@@ -79,6 +79,8 @@ class Shuffler(RoundCallback[TrainingRound]):
                 f"analyzer answers for {sealing.key.minimum:,} reports at least: run fewer rounds, "
                 "or set fraction_train. Nobody was asked"
             )
+        if sealing is not None:  # what the analyzer would not read is not asked for
+            SealedProposal.parse(stated(current.proposal, current.layout, sealing))
 
     def total(
         self,

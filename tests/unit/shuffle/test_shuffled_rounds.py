@@ -30,7 +30,7 @@ from flower_ldp.strategies import (
     RunStopped,
 )
 from flower_ldp.wire.proposal import PROPOSAL_KEY
-from tests.fixtures import make_site, payload, policy_text, record, signds_proposal
+from tests.fixtures import make_site, message, payload, policy_text, record, signds_proposal
 from tests.unit.strategies import rounds
 from tests.unit.strategies.rounds import FakeGrid, aggregated, cosine, reply, unmoved
 
@@ -70,11 +70,19 @@ def app(asked: Message, _: Context) -> Message:
     return Message(RecordDict({"arrays": record({"w": UPDATE})}), reply_to=asked)
 
 
-def answers(sent: Sequence[Message], site: Context) -> list[Message]:
-    """Return what one gate makes of the messages to several nodes."""
-    gate = LdpMod(train=CodewordRelease())
-    own = (Context(3, one.metadata.dst_node_id, site.node_config, RecordDict(), {}) for one in sent)
-    return [gate(one, context, app) for one, context in zip(sent, own, strict=True)]
+def answer_at(site: Context, sent: Message) -> Message:
+    own = Context(3, sent.metadata.dst_node_id, site.node_config, RecordDict(), {})
+    return LdpMod(train=CodewordRelease())(sent, own, app)
+
+
+def answers(sent: Sequence[Message], folder: Path) -> list[Message]:
+    """Return what gates make of the messages to several clients, each with a ledger of its own."""
+    found = []
+    for one in sent:
+        own = folder / str(one.metadata.dst_node_id)
+        own.mkdir(exist_ok=True)
+        found.append(answer_at(site_of(own), one))
+    return found
 
 
 @pytest.fixture
@@ -86,15 +94,17 @@ def analyzer() -> ReportAnalyzer:
 def test_the_server_gets_sums_and_the_ledger_keeps_and_repeats_ciphertexts(
     tmp_path: Path, analyzer: ReportAnalyzer
 ) -> None:
-    strategy, site = strategy_of(analyzer, health=Health(0.5)), site_of(tmp_path)
+    strategy = strategy_of(analyzer, health=Health(0.5))
     sent = ask(strategy)
-    replies = answers(sent, site)
+    replies = answers(sent, tmp_path)
     assert {len(payload(one)) for one in replies} == {32 + 16 + 3 + 1 + 16}
     assert len({payload(one) for one in replies}) == 8
-    again = answers(sent[:1], site)
+    again = answers(sent[:1], tmp_path)
     assert payload(again[0]) == payload(replies[0])
-    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
-        assert ledger.verify().sealed == 8
+    own = tmp_path / str(sent[0].metadata.dst_node_id)
+    with Ledger.open(own / "ledger.sqlite") as ledger:
+        assert ledger.verify().sealed == 1
+    assert payload(replies[0]) in (own / "ledger.sqlite").read_bytes()
     after, metrics = aggregated(strategy, replies)
     assert cosine(after["w"], UPDATE) > 0.3
     assert (metrics["accepted"], metrics["rejected"], metrics["bytes-up"]) == (8, 0, 68)
@@ -110,6 +120,22 @@ def test_the_server_gets_sums_and_the_ledger_keeps_and_repeats_ciphertexts(
 
 
 @outside_a_run
+def test_a_second_message_of_a_round_gets_the_same_ciphertext(
+    tmp_path: Path, analyzer: ReportAnalyzer
+) -> None:
+    """A client is in a batch once, and in one charge, however often it is asked."""
+    strategy, site = strategy_of(analyzer), site_of(tmp_path)
+    first, *_ = ask(strategy)
+    second = message(first.content, node=first.metadata.dst_node_id, message_id="another")
+    found = answer_at(site, first)
+    assert payload(answer_at(site, second)) == payload(found)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.verify().entries == 1
+    later, *_ = ask(strategy, 2)
+    assert payload(answer_at(site, later)) != payload(found)
+
+
+@outside_a_run
 def test_the_total_is_that_of_reports_in_the_open(tmp_path: Path) -> None:
     """The analyzer's sum moves the model as a sum of the same reports here would."""
     seen: list[ReportSums] = []
@@ -120,7 +146,7 @@ def test_the_total_is_that_of_reports_in_the_open(tmp_path: Path) -> None:
             return seen[-1]
 
     strategy = strategy_of(Watching(FEW, signing=SIGNING))
-    after, _ = aggregated(strategy, answers(ask(strategy), site_of(tmp_path)))
+    after, _ = aggregated(strategy, answers(ask(strategy), tmp_path))
     (found,) = seen
     assert np.allclose(after["w"], 0.5 * found.total / np.linalg.norm(found.total), atol=1e-6)
 
@@ -141,7 +167,7 @@ def refused(sent: Message, site: Context) -> str:
     request = CodewordRelease().open(sent.content).request(sent.metadata)
     with pytest.raises(RefusalError) as raised:
         OwnerAuthorizer().authorize(request, site)
-    (answer,) = answers([sent], site)
+    answer = answer_at(site, sent)
     assert answer.error.reason == raised.value.code == refusals.REFUSED_POLICY
     return raised.value.detail
 
@@ -175,7 +201,7 @@ def test_another_key_is_refused_before_the_charge(tmp_path: Path, key: RunKey, w
 def test_malformed_fields_are_refused_before_the_charge(
     tmp_path: Path, fields: dict[str, Any]
 ) -> None:
-    (answer,) = answers([asked_by(OWN, **fields)], site_of(tmp_path))
+    answer = answer_at(site_of(tmp_path), asked_by(OWN, **fields))
     assert answer.error.reason == refusals.REFUSED_PROPOSAL
 
 
@@ -193,7 +219,7 @@ def test_a_deployment_that_names_no_analyzer_seals_nothing_and_a_simulation_does
     assert told.endswith("To allow it: analyzer: {key: 'ed25519:...', minimum: ...}")
     own = tmp_path / "simulation"
     own.mkdir()
-    (answer,) = answers([asked_by(OWN)], site_of(own, "", mode="simulation"))
+    answer = answer_at(site_of(own, "", mode="simulation"), asked_by(OWN))
     assert len(payload(answer)) == 67
 
 
@@ -236,7 +262,7 @@ def test_too_few_reports_leave_the_model_and_more_of_the_round_are_not_tried(
     tmp_path: Path, analyzer: ReportAnalyzer, caplog: pytest.LogCaptureFixture
 ) -> None:
     strategy = strategy_of(analyzer)
-    replies = answers(ask(strategy), site_of(tmp_path))
+    replies = answers(ask(strategy), tmp_path)
     metrics = unmoved(strategy, replies[: FEW - 1])
     assert (metrics["accepted"], metrics["rejected-analyzer"]) == (0, FEW - 1)
     assert "central-epsilon" not in metrics
@@ -247,7 +273,7 @@ def test_too_few_reports_leave_the_model_and_more_of_the_round_are_not_tried(
 def test_lies_of_clients_are_counted(tmp_path: Path, analyzer: ReportAnalyzer) -> None:
     strategy = strategy_of(analyzer)
     sent = ask(strategy, nodes=10)
-    replies = answers(sent, site_of(tmp_path))
+    replies = answers(sent, tmp_path)
     junk = reply(b"\0" * 67, sent[8].metadata.dst_node_id)
     copy = reply(payload(replies[0]), sent[9].metadata.dst_node_id)
     short = reply(b"short", sent[7].metadata.dst_node_id)
@@ -264,7 +290,7 @@ def test_a_lying_analyzer_ends_the_run(tmp_path: Path) -> None:
             return replace(super().sums(batch), accepted=1_000)
 
     strategy = strategy_of(Lying(FEW, signing=SIGNING))
-    replies = answers(ask(strategy), site_of(tmp_path))
+    replies = answers(ask(strategy), tmp_path)
     with pytest.raises(RunStopped, match="answers for 1,000 reports and 0 left out, of 8 sent"):
         strategy.aggregate_train(1, replies)
 
@@ -276,7 +302,7 @@ def test_an_analyzer_that_cannot_be_reached_ends_the_run(tmp_path: Path) -> None
             raise AnalyzerError("the analyzer does not answer")
 
     strategy = strategy_of(Gone(FEW, signing=SIGNING))
-    replies = answers(ask(strategy), site_of(tmp_path))
+    replies = answers(ask(strategy), tmp_path)
     with pytest.raises(RunStopped, match="round 1 has no sums: the analyzer does not answer"):
         strategy.aggregate_train(1, replies)
 
@@ -291,9 +317,9 @@ def test_the_batch_tells_no_order_and_no_node(tmp_path: Path) -> None:
             batches.append(batch)
             return super().sums(batch)
 
-    strategy, site = strategy_of(Watching(FEW, signing=SIGNING)), site_of(tmp_path)
+    strategy = strategy_of(Watching(FEW, signing=SIGNING))
     sent = ask(strategy, nodes=12)
-    replies = answers(sent, site)
+    replies = answers(sent, tmp_path)
     current = strategy._round
     aggregated(strategy, replies)
     strategy._round = current
