@@ -62,7 +62,7 @@ def worst_end(output: str) -> Run:
     fitter = KaplanMeierFitter().fit(flies["T"], flies["E"])
     # Of an interval that its end is not in.
     ends = np.abs(curve - fitter.predict(np.array(time) - 1e-9).to_numpy())
-    days = np.arange(0.0, time[-1])
+    days = np.arange(1.0, time[-1])
     line = np.interp(days, [0.0, *time], [1.0, *curve])
     between = np.abs(line - fitter.predict(days - 1e-9).to_numpy())
     found = {"worst": float(ends.max()), "mean": float(ends.mean()), "unit": "share alive"}

@@ -21,7 +21,8 @@ from flower_ldp.accounting.dpsgd import (
 from flower_ldp.advice import advise
 from flower_ldp.cli.output import Report, command, group
 from flower_ldp.cli.plan_costs import PerhapsCount, price
-from flower_ldp.cli.plan_noise import CountsNoise, GaussianRun, LaplaceNoise, RandomizedLabels
+from flower_ldp.cli.plan_counts import CountsNoise
+from flower_ldp.cli.plan_noise import GaussianRun, LaplaceNoise, RandomizedLabels
 from flower_ldp.cli.plan_shuffled import ShuffledRun
 from flower_ldp.cli.plan_updates import CodewordRun, SignDSRun
 from flower_ldp.facts import Fact

@@ -1,8 +1,7 @@
-"""``plan gaussian``, ``laplace``, ``labels`` and ``counts``: noise on what is sent."""
+"""``flower-ldp plan gaussian``, ``laplace`` and ``labels``: noise on updates, rows and labels."""
 
 import math
 from dataclasses import asdict, dataclass, replace
-from statistics import NormalDist
 from typing import Annotated
 
 from flower_ldp.accounting.composition import composed_epsilon
@@ -10,7 +9,6 @@ from flower_ldp.cli import plan_costs as costs
 from flower_ldp.cli.output import Report, usage, wrong
 from flower_ldp.facts import Fact, keyed, note
 from flower_ldp.mechanisms import (
-    JointCounts,
     KaryResponse,
     Laplace,
     LaplacePlan,
@@ -23,8 +21,6 @@ from flower_ldp.privacy import PrivacySpent, Unit, compose
 from flower_ldp.wire.evaluation import EvalProposal, eval_report_length
 
 _LEAST_DELTA = 1e-12
-#: Points of noise beyond which a histogram shows little.
-MOST_POINTS = 5.0
 
 
 @dataclass(frozen=True)
@@ -256,58 +252,3 @@ def _sets(mechanism: KaryResponse) -> list[Fact]:
         *keyed("subset_selection", keep_probability=sets.keep_probability),
         *keyed("subset_selection", information=sets.mutual_information, information_kary=alone),
     ]
-
-
-@dataclass(frozen=True)
-class CountsNoise:
-    """Plan counts by query: the noise of each count, and what it is of all examples.
-
-    All tables of a question are one release. Its noise is Laplace's, or normal where a delta is
-    given and that is less.
-
-    Parameters
-    ----------
-    epsilon
-        Per question and example, in [1e-6, 1000].
-    examples
-        Rows or patients of all sites together.
-    tables
-        Tables that are asked for at once.
-    cells
-        Cells of a table, with those of no value.
-    sites
-        Sites that answer, each with noise of its own.
-    delta
-        The most that normal noise may cost.
-    """
-
-    epsilon: float
-    examples: Annotated[int, Bounded("[1, 1000000000000]")]
-    tables: Annotated[int, Bounded("[1, 100]")] = 1
-    cells: Annotated[int, Bounded("[1, 10000]")] = 10
-    sites: costs.Count = 1
-    delta: float = 0.0
-
-    def answer(self, report: Report) -> None:
-        """Answer all that was asked."""
-        mechanism = JointCounts(self.epsilon, (self.cells,) * self.tables, self.delta)
-        deviation = mechanism.deviation * math.sqrt(self.sites)
-        share, law = 100 * deviation / self.examples, "normal" if mechanism.factor else "Laplace"
-        # Of so many normal counts, half have none farther off.
-        far = NormalDist().inv_cdf(0.5 + 0.5 * 0.5 ** (1 / (self.cells * self.tables)))
-        report.facts.update(mechanism="counts", parameters=asdict(self))
-        spent = compose(mechanism.events())[Unit.EXAMPLE]
-        many = f", of all {self.examples:,}: points of a bin"
-        report.tell(
-            Fact("noise.law", law, "noise of each count"),
-            Fact("noise.deviation", deviation, "   its deviation", f", {self.sites:,} sites"),
-            Fact("noise.points", share, "   in per cent", many),
-            Fact("noise.largest_points", far * share, "   of the worst count", ", about"),
-            *costs.price(spent, "question", "epsilon a question"),
-        )
-        if far * share > MOST_POINTS:
-            more = math.ceil(far * 100 * deviation / MOST_POINTS)
-            report.warn(
-                f"hopeless for bins of a few per cent: {far * share:.2g} points of noise. Ask for "
-                f"fewer cells or tables, or about {more:,} examples"
-            )

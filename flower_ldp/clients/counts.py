@@ -8,7 +8,10 @@ whole.
 epsilon covers it, since one row may have caused it. Noise around even counts leaves, and the run's
 further releases about examples are refused. A value that cannot be read affects its own row alone.
 
-**Trusted**: each row that the app hands over depends on one example alone.
+**One row a client** (:class:`OpenRow`): a set of cells by subset selection, epsilon per client,
+whatever the app does. A failing app is answered by the neutral law.
+
+**Trusted**, for examples: each row that the app hands over depends on one example alone.
 """
 
 from __future__ import annotations
@@ -26,11 +29,13 @@ from flower_ldp.clients.release import (
     Release,
     check_storable,
     open_array,
+    or_none,
     proposed,
 )
 from flower_ldp.clients.session import UNKNOWN, by_group
 from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted
 from flower_ldp.mechanisms.joint_counts import PlacedRows
+from flower_ldp.mechanisms.labels import SubsetSelection
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_POLICY
@@ -45,7 +50,7 @@ class CountsRelease(Release):
     The app replies with its rows, which never leave: columns of one length under the names of the
     question, as 1-D arrays of an ArrayRecord or lists of a ConfigRecord or MetricRecord. Columns
     that no table names are not read. The policy allows it for ``query`` messages as ``counts``, per
-    example.
+    example; as ``subset_selection`` from clients with one row each.
 
     Parameters
     ----------
@@ -66,7 +71,7 @@ class CountsRelease(Release):
     columns: Mapping[str, Levels] = field(default_factory=dict)
     groups: str = "patient"
 
-    def open(self, content: RecordDict) -> OpenCounts:
+    def open(self, content: RecordDict) -> OpenRelease:
         """Read the question; raise WireError or ValueError if it cannot be answered."""
         proposal = CountsProposal.from_fields(proposed(content))
         for name, levels in proposal.columns.items():
@@ -74,6 +79,8 @@ class CountsRelease(Release):
             if self.columns and (own is None or list(own) != list(levels)):
                 raise WireError("domain", f"the app has no column {quoted(name)} of these levels")
         check_storable(proposal.report_bytes, "Ask for fewer levels or tables")
+        if proposal.sets is not None:
+            return OpenRow(proposal, proposal.sets)
         return OpenCounts(proposal, self.groups)
 
 
@@ -99,7 +106,7 @@ class OpenCounts(OpenRelease):
     @property
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Cost of all tables."""
-        return self.proposal.mechanism.events()
+        return self.proposal.events()
 
     @property
     def parameters(self) -> str:
@@ -118,7 +125,7 @@ class OpenCounts(OpenRelease):
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return noisy counts; ReleaseError without rows."""
-        noisy = self.proposal.mechanism.randomize(self._placed(reply), rng)
+        noisy = self.proposal.mechanism.randomize(self._rows(reply), rng)
         return encode(self.examples, noisy)
 
     def neutral(self, rng: RandomSource) -> bytes:
@@ -128,7 +135,7 @@ class OpenCounts(OpenRelease):
     def complaint(self, reply: RecordDict) -> str | None:
         """Return why the reply has no rows to count, or None."""
         try:
-            self._placed(reply)
+            self._rows(reply)
         except ReleaseError as error:
             return str(error)
         return None
@@ -137,23 +144,76 @@ class OpenCounts(OpenRelease):
         """Raise WireError unless it answers the question."""
         self.proposal.decode(report)
 
-    def _placed(self, reply: RecordDict) -> PlacedRows:
-        wanted = {name for names in self.proposal.tables for name in names}
-        rows = _columns(reply, wanted | {self.groups})
-        whose = rows.pop(self.groups, None) if self.groups not in wanted else rows.get(self.groups)
-        if missing := wanted - set(rows):
-            told = f"the reply has no column {quoted(sorted(missing))}: it must be an array or list"
-            raise ReleaseError(told)
-        sizes = {len(rows[name]) for name in wanted}
-        if len(sizes) != 1:
-            raise ReleaseError(f"columns must be of one length, got {sorted(sizes)}")
-        (size,) = sizes
-        places = self.proposal.places(rows, size)
-        if self.example != "patient":
-            return places, np.arange(size)
-        if whose is None or len(whose) != size:
-            raise ReleaseError(f"no column {quoted(self.groups)} says of each row whose it is")
-        return _owned(places, whose)
+    def _rows(self, reply: RecordDict) -> PlacedRows:
+        return _placed(self.proposal, reply, self.groups, self.example)
+
+
+@dataclass(frozen=True)
+class OpenRow(OpenRelease):
+    """A question to clients with one row each."""
+
+    proposal: CountsProposal
+    sets: SubsetSelection
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Cost of the answer."""
+        return self.proposal.events()
+
+    @property
+    def parameters(self) -> str:
+        """The question."""
+        return canonical(self.proposal.to_fields())
+
+    def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
+        """Return a set of cells, neutral unless the reply has one row."""
+        text = "the app's reply is not one row: %s"
+        return self._packed(or_none(lambda: self._cell(reply), text), rng)
+
+    def neutral(self, rng: RandomSource) -> bytes:
+        """Return a set that holds no cell more often."""
+        return self._packed(None, rng)
+
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return why the reply is not one row, or None."""
+        try:
+            self._cell(reply)
+        except ReleaseError as error:
+            return str(error)
+        return None
+
+    def check_form(self, report: bytes) -> None:
+        """Raise WireError unless it answers the question."""
+        self.proposal.decode(report)
+
+    def _cell(self, reply: RecordDict) -> int:
+        places, _ = _placed(self.proposal, reply, "", "row")
+        if len(places) != 1:
+            raise ReleaseError(f"a client of this question has one row, got {len(places)}")
+        return int(places[0, 0])
+
+    def _packed(self, cell: int | None, rng: RandomSource) -> bytes:
+        return self.sets.randomize(cell, rng).to_bytes(self.proposal.report_bytes, "little")
+
+
+def _placed(proposal: CountsProposal, reply: RecordDict, groups: str, example: str) -> PlacedRows:
+    """Return the cells and owners of a reply's rows; ReleaseError if it has no such columns."""
+    wanted = {name for names in proposal.tables for name in names}
+    rows = _columns(reply, wanted | {groups})
+    if missing := wanted - set(rows):
+        told = f"the reply has no column {quoted(sorted(missing))}: it must be an array or list"
+        raise ReleaseError(told)
+    sizes = {len(rows[name]) for name in wanted}
+    if len(sizes) != 1:
+        raise ReleaseError(f"columns must be of one length, got {sorted(sizes)}")
+    (size,) = sizes
+    places = proposal.places(rows, size)
+    if example != "patient":
+        return places, np.arange(size)
+    whose = rows.get(groups, ())
+    if len(whose) != size:
+        raise ReleaseError(f"no column {quoted(groups)} says of each row whose it is")
+    return _owned(places, whose)
 
 
 def _owned(places: Any, whose: Iterable[Hashable]) -> PlacedRows:

@@ -72,6 +72,10 @@ class CountsQuery:
     delta : float
         The most that normal noise may cost; in [0, 0.5]. It is used where its noise is less.
 
+    unit : {"example", "client"}
+        ``"client"`` asks clients with one row each, such as phones, for one table of at most 62
+        cells, by subset selection: each answers at epsilon per client.
+
     Raises
     ------
     ValueError
@@ -91,16 +95,17 @@ class CountsQuery:
         *,
         epsilon: float,
         delta: float = 0.0,
+        unit: Unit = Unit.EXAMPLE,
     ) -> None:
         plain = {name: np.asarray(one).tolist() for name, one in columns.items()}
         asked = columns if tables is None else tables
         named = [(one,) if isinstance(one, str) else tuple(one) for one in asked]
-        self.proposal = CountsProposal(plain, named, epsilon, delta)
+        self.proposal = CountsProposal(plain, named, epsilon, delta, Unit(unit))
 
     @property
     def deviation(self) -> float:
         """Standard deviation of the noise of one site's count, in examples."""
-        return self.proposal.mechanism.deviation
+        return self.proposal.deviation(1)
 
     @cached_property
     def _complaints(self) -> OnceLogger:
@@ -121,7 +126,7 @@ class CountsQuery:
             If no usable answer came, or sites answer with raw replies.
         """
         nodes = list(grid.get_node_ids() if node_ids is None else node_ids)
-        spent = compose(self.proposal.mechanism.events())[Unit.EXAMPLE]
+        spent = compose(self.proposal.events())[self.proposal.unit]
         _log.info("the question costs %s at each site. %s", spent, meaning(spent))
         messages = [
             Message(self.content(), dst_node_id=node, message_type=MessageType.QUERY)
@@ -144,11 +149,11 @@ class CountsQuery:
         if not reports:
             raise RunStopped(f"no site gave counts: {judge.metrics()}")
         examples, total = sum(one for one, _ in reports), sum(counts for _, counts in reports)
-        noisy = self._divided(self.proposal.mechanism.estimate(np.asarray(total)))
+        noisy = self._divided(self.proposal.estimate(np.asarray(total), examples))
         best = agreeing(noisy, examples)
-        # Of a sum of Laplace noise; normal noise has none.
-        excess = 0.0 if self.proposal.mechanism.factor else 3.0 / len(reports)
-        deviation = self.deviation * len(reports) ** 0.5
+        # Of a sum of Laplace noise; normal noise has none, and coins have hardly any.
+        is_laplace = not (self.proposal.sets or self.proposal.mechanism.factor)
+        excess, deviation = 3.0 * is_laplace / len(reports), self.proposal.deviation(len(reports))
         tables = {
             names: CountTable(
                 {name: self.proposal.columns[name] for name in names},

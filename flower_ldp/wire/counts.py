@@ -7,8 +7,11 @@ each table of a site adds up to its examples.
 Each value is read by itself, whatever type its array has: a text that reads as a number is that
 number. One row that turns a column into text, or integers into floats, thereby moves no other row.
 
-A report is the number of examples by the site's policy and the noisy counts of all tables, table by
-table with the last column's levels next to each other, as integers of 8 bytes, lowest byte first.
+With the unit ``"example"`` a report is the number of examples by the site's policy and the noisy
+counts of all tables, table by table with the last column's levels next to each other, as integers
+of 8 bytes, lowest byte first. With ``"client"`` each client has one row, and reports a set of cells
+that holds its own more often (:class:`~flower_ldp.mechanisms.SubsetSelection`): a number with a bit
+for each cell, in 8 bytes, lowest first.
 """
 
 from __future__ import annotations
@@ -26,13 +29,15 @@ from numpy.typing import NDArray
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.base import typed
 from flower_ldp.mechanisms.joint_counts import JointCounts
-from flower_ldp.mechanisms.random import Ints
+from flower_ldp.mechanisms.labels import SubsetSelection
+from flower_ldp.mechanisms.random import Floats, Ints
 from flower_ldp.parameter_bounds import check_in
+from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.wire.proposal import Field, check_version, in_domain
 
 _VERSION = 1
 _MECHANISM = "counts"
-_FIELDS = {"version", "mechanism", "epsilon", "delta", "columns", "tables"}
+_FIELDS = {"version", "mechanism", "epsilon", "delta", "columns", "tables", "unit"}
 _BYTES = 8
 _MOST_EXAMPLES = 10**12
 
@@ -54,13 +59,17 @@ class CountsProposal:
     tables : sequence of sequence of str
         The different columns of each table.
     epsilon, delta : float
-        As of :class:`~flower_ldp.mechanisms.JointCounts`.
+        As of :class:`~flower_ldp.mechanisms.JointCounts`, or for clients of
+        :class:`~flower_ldp.mechanisms.SubsetSelection`, with delta 0.
+    unit : Unit
+        Example, or client: each has one row, and there is one table, of 2 to 62 cells.
     """
 
     columns: Mapping[str, Levels]
     tables: Sequence[Names]
     epsilon: float
     delta: float = 0.0
+    unit: Unit = Unit.EXAMPLE
 
     def __post_init__(self) -> None:
         check_in("[1, 1000]", "columns", len(self.columns), int)
@@ -73,13 +82,28 @@ class CountsProposal:
                 raise ValueError(f"a table must have different known columns, got {quoted(names)}")
         if len(set(map(frozenset, self.tables))) < len(self.tables):
             raise ValueError("no table may be asked for twice")
-        _ = self.mechanism
+        if self.unit is Unit.LABEL:
+            raise ValueError("counts are per example or per client")
+        _ = self.mechanism, self.sets
 
     @cached_property
     def mechanism(self) -> JointCounts:
         """The noise of all tables; ValueError for numbers outside their intervals."""
         cells = tuple(math.prod(self.shape(names)) for names in self.tables)
         return JointCounts(self.epsilon, cells, self.delta)
+
+    @cached_property
+    def sets(self) -> SubsetSelection | None:
+        """The randomizer of a client's one row, or None; ValueError as :attr:`mechanism`."""
+        if self.unit is not Unit.CLIENT:
+            return None
+        if len(self.tables) != 1 or self.delta:
+            raise ValueError("clients with one row each answer for one table, at a delta of 0")
+        return SubsetSelection(self.epsilon, self.mechanism.cells[0])
+
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Return the cost of an answer."""
+        return (self.sets or self.mechanism).events()
 
     def shape(self, names: Names) -> tuple[int, ...]:
         """Return a table's shape, with the level of no value last in each column."""
@@ -105,6 +129,7 @@ class CountsProposal:
             "delta": float(self.delta),
             "columns": json.dumps(columns),
             "tables": json.dumps([list(names) for names in self.tables]),
+            "unit": self.unit.value,
         }
 
     @classmethod
@@ -121,18 +146,26 @@ class CountsProposal:
             if not all(isinstance(name, str) for name in names):
                 raise WireError("fields", f"columns of a table must be text, got {quoted(names)}")
         epsilon, delta = typed(fields, "epsilon", float), typed(fields, "delta", float)
+        unit = typed(fields, "unit", str)
         with in_domain():
-            return cls(columns, [tuple(names) for names in tables], epsilon, delta)
+            asked = [tuple(names) for names in tables]
+            return cls(columns, asked, epsilon, delta, Unit(unit))
 
     @property
     def report_bytes(self) -> int:
         """Length of every report."""
+        if self.sets is not None:
+            return _BYTES
         return _BYTES * (1 + sum(self.mechanism.cells))
 
     def decode(self, report: bytes) -> tuple[int, Ints]:
         """Return a report's number of examples and its counts; WireError if it is none."""
         if len(report) != self.report_bytes:
             raise WireError("length", f"{len(report)} bytes, expected {self.report_bytes}")
+        if (sets := self.sets) is not None:
+            with in_domain():
+                held = sets.members(int.from_bytes(report, "little"))
+            return 1, held.astype(np.int64)
         examples, *counts = np.frombuffer(report, dtype="<i8").tolist()
         if not 1 <= examples <= _MOST_EXAMPLES:
             raise WireError("domain", f"{examples} examples")
@@ -141,6 +174,25 @@ class CountsProposal:
         if min(counts) < -far or max(counts) > most:
             raise WireError("range", "a count beyond its examples and 64 noise scales")
         return examples, np.array(counts, dtype=np.int64)
+
+    def estimate(self, total: Ints, examples: int) -> Floats:
+        """Return unbiased counts of a sum of reports' counts."""
+        if self.sets is not None:
+            return self.sets.estimate(total, examples)
+        return self.mechanism.estimate(total)
+
+    def deviation(self, reports: int) -> float:
+        """Return the standard deviation of the noise of a count from so many reports.
+
+        Of clients it is that of a cell that nobody or, if larger, that everybody is in.
+        """
+        if (sets := self.sets) is None:
+            return self.mechanism.deviation * math.sqrt(reports)
+        share, joined = sets.size / sets.categories, (sets.size - 1) / (sets.categories - 1)
+        other = sets.truth * joined + (1 - sets.truth) * share
+        own = sets.truth + (1 - sets.truth) * share
+        worst = max(own * (1 - own), other * (1 - other))
+        return math.sqrt(reports * worst) / (own - other)
 
 
 def encode(examples: int, counts: Ints) -> bytes:

@@ -17,12 +17,21 @@ from flwr.clientapp import ClientApp
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import CountsRelease, LdpMod, Rehearsal
 from flower_ldp.errors import WireError
+from flower_ldp.mechanisms import SubsetSelection
 from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 from flower_ldp.mechanisms.joint_counts import STEPS
+from flower_ldp.privacy import Unit
 from flower_ldp.wire.counts import CountsProposal, codes_of
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 from tests.fixtures import context, message, payload
 
+PHONE_POLICY = """
+data_id: phone
+ledger: ledger.sqlite
+mode: {mode}
+messages: {{query: {{subset_selection: {{epsilon: 2.0}}}}}}
+budgets: {{client: {{life: {{epsilon: 8.0}}}}}}
+"""
 POLICY = """
 data_id: ward
 ledger: ledger.sqlite
@@ -38,6 +47,8 @@ budgets:
 """
 COLUMNS = {"age": [0, 40, 60, 120], "sex": ["F", "M"]}
 QUESTION = CountsProposal(COLUMNS, [("age",), ("age", "sex")], 1.0)
+#: Of clients with one row each.
+PHONES = CountsProposal(COLUMNS, [("age", "sex")], 2.0, unit=Unit.CLIENT)
 AGES, SEXES = [30.0, 45.0, 45.0, 70.0, 10.0], ["F", "M", "F", "M", "x"]
 ROWS = {"age": AGES, "sex": SEXES}
 
@@ -269,7 +280,7 @@ def test_replacing_one_patient_moves_no_more_than_the_sensitivity(tmp_path: Path
     """Of all patients of up to two rows, through the reply that the gate reads."""
     sheets = list(itertools.product([10.0, 50.0, math.nan], ["F", "?"]))
     patients = [(), *((one,) for one in sheets), *itertools.combinations(sheets, 2)]
-    opened = CountsRelease().open(
+    opened: Any = CountsRelease().open(
         RecordDict({PROPOSAL_KEY: ConfigRecord({**QUESTION.to_fields()})})
     )
     told = []
@@ -277,7 +288,7 @@ def test_replacing_one_patient_moves_no_more_than_the_sensitivity(tmp_path: Path
         kept = [(30.0, "M", "a"), *((*row, "b") for row in rows), (61.0, "F", "c")]
         age, sex, whose = (list(one) for one in zip(*kept, strict=True))
         reply = rows_of({"age": age, "sex": sex, "patient": whose})
-        placed = replace(opened, example="patient")._placed(reply)
+        placed = replace(opened, example="patient")._rows(reply)
         told.append(QUESTION.mechanism.total(placed))
     moved = np.abs(np.array(told)[:, None] - told).sum(axis=2)
     assert moved.max() == QUESTION.mechanism.sensitivity == 2 * 2 * STEPS
@@ -314,6 +325,10 @@ def test_replacing_one_patient_moves_no_more_than_the_sensitivity(tmp_path: Path
         ({"tables": '[["age"], ["age"]]'}, "domain"),
         ({"tables": '[["age", "sex"], ["sex", "age"]]'}, "domain"),
         ({"tables": '[["weight"]]'}, "domain"),
+        ({"unit": "label"}, "domain"),
+        ({"unit": "site"}, "domain"),
+        ({"unit": 1}, "fields"),
+        ({"unit": "client"}, "domain"),
     ],
 )
 def test_a_malformed_question_is_refused(change: dict[str, Any], reason: str) -> None:
@@ -326,3 +341,65 @@ def test_a_question_is_read_as_it_was_written() -> None:
     found = CountsProposal.from_fields(QUESTION.to_fields())
     assert found.to_fields() == QUESTION.to_fields()
     assert found.mechanism == QUESTION.mechanism
+
+
+class Phone(Ward):
+    """A client with one row."""
+
+    def __init__(self, folder: Path, columns: dict[str, Any], mode: str = "deployment") -> None:
+        super().__init__(folder, columns)
+        (folder / "policy.yaml").write_text(PHONE_POLICY.format(mode=mode))
+
+    def cells(self, *given: Any) -> list[int]:
+        examples, found = PHONES.decode(payload(self.ask(*given, question=PHONES)))
+        assert examples == 1
+        return [int(one) for one in np.flatnonzero(found)]
+
+
+def test_a_client_with_one_row_reports_a_set(tmp_path: Path) -> None:
+    phone = Phone(tmp_path, {"age": [50.0], "sex": ["M"]})
+    assert PHONES.sets is not None
+    assert PHONES.sets.categories == 12
+    for number in range(4):
+        cells = phone.cells(f"m-{number}")
+        assert len(cells) == PHONES.sets.size
+        assert phone.cells(f"m-{number}") == cells
+    assert phone.charged() == ["epsilon 2"] * 4
+    assert phone.ask("m-9", question=PHONES).error.reason == "ldp:refused:budget"
+
+
+@pytest.mark.parametrize(("cell", "columns"), [(4, {"age": [50.0], "sex": ["M"]}), (None, ROWS)])
+def test_its_set_is_of_its_row_or_of_none(
+    tmp_path: Path, cell: int | None, columns: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+
+    def randomize(self: SubsetSelection, value: int | None, rng: object) -> int:
+        given.append(value)
+        return (1 << self.size) - 1
+
+    monkeypatch.setattr(SubsetSelection, "randomize", randomize)
+    Phone(tmp_path, columns).cells()
+    assert given == [cell]
+
+
+def test_its_app_may_fail_and_is_asked_again(tmp_path: Path) -> None:
+    phone = Phone(tmp_path, {"age": [50.0], "sex": ["M"]})
+    assert PHONES.sets is not None
+    assert len(phone.cells("m-1", raises)) == len(phone.cells("m-2")) == PHONES.sets.size
+    assert phone.charged() == ["epsilon 2"] * 2
+
+
+def test_a_simulation_says_that_a_client_has_more_rows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    phone = Phone(tmp_path, ROWS, mode="simulation")
+    assert phone.ask(question=PHONES).error.reason == "ldp:failed"
+    assert "has one row, got 5" in caplog.text
+
+
+@pytest.mark.parametrize("report", [0, (1 << 62) + 1, (1 << 12) - 1, 1])
+def test_what_is_no_set_of_cells_is_refused(report: int) -> None:
+    with pytest.raises(WireError) as caught:
+        PHONES.decode(report.to_bytes(8, "little"))
+    assert caught.value.reason == "domain"

@@ -19,6 +19,7 @@ from flower_ldp.clients import CountsRelease, LdpMod
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 from flower_ldp.mechanisms.joint_counts import STEPS
+from flower_ldp.privacy import Unit
 from flower_ldp.simulation import run_in_process
 from flower_ldp.strategies import CountsQuery, CountTable, CountTables, RunStopped
 from flower_ldp.strategies.count_tables import agreeing
@@ -278,3 +279,50 @@ def test_bad_answers_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text.count("left out") == 4
     with pytest.raises(RunStopped, match="no site gave counts"):
         query.aggregate(sent[1:2])
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+def test_clients_with_one_row_each(epsilon: float) -> None:
+    """Unbiased, and at most as far off as stated, over 20 questions to 2,000 clients."""
+    columns = {"sex": ["F", "M"], "ill": ["0", "1"]}
+    query = CountsQuery(columns, [("sex", "ill")], epsilon=epsilon, unit=Unit.CLIENT)
+    sets, rng = query.proposal.sets, RandomSource.seeded(6)
+    assert sets is not None
+    rows = drawn(2_000, 4)
+    places = query.proposal.places(rows, 2_000)[:, 0]
+    truth = np.bincount(places, minlength=9).reshape(3, 3)
+    errors, held = [], []
+    for _ in range(20):
+        replies = [
+            message(
+                RecordDict({REPORT_KEY: ConfigRecord({PAYLOAD_KEY: told.to_bytes(8, "little")})}),
+                node=node,
+                reply=True,
+            )
+            for node, told in enumerate((sets.randomize(one, rng) for one in places), 1)
+        ]
+        found = query.aggregate(replies)
+        table = found["sex", "ill"]
+        assert (found.sites, found.examples) == (2_000, 2_000)
+        errors.append(table.noisy - truth)
+        inner, ends = truth[:-1, :-1].ravel(), table.rows()
+        held += [a <= b <= c for a, b, c in zip(ends["low"], inner, ends["high"], strict=True)]
+    stated = query.proposal.deviation(2_000)
+    assert np.abs(np.mean(errors, axis=0)).max() < 4 * stated / 20**0.5
+    assert 0.4 * stated < np.std(errors) < 1.1 * stated
+    assert np.mean(held) >= 0.88
+
+
+@pytest.mark.parametrize(
+    ("columns", "tables", "delta"),
+    [
+        ({"a": [str(one) for one in range(62)]}, None, 0.0),
+        ({"a": ["x"], "b": ["y"]}, None, 0.0),
+        ({"a": ["x"]}, None, 1e-5),
+    ],
+)
+def test_clients_with_one_row_answer_one_small_table(
+    columns: Any, tables: Any, delta: float
+) -> None:
+    with pytest.raises(ValueError, match=r"one table|categories must be"):
+        CountsQuery(columns, tables, epsilon=1.0, delta=delta, unit=Unit.CLIENT)
