@@ -99,10 +99,7 @@ def charge_of(
     if request.run_id == NO_RUN:
         raise RefusalError(REFUSED_POLICY, f"run {NO_RUN} is the owner's own: no message is of it")
     whole = f"{account}#{request.part}" if request.part else account
-    name = request.message_id
-    if request.run_key is not None:  # another message of one proposal gets the same ciphertext
-        name = f"sealed {hashlib.sha256(request.parameters.encode()).hexdigest()}"
-    message = request.run_id, name, request.message_type
+    message = request.run_id, request.message_id, request.message_type
     more = {"rounds": rounds, "example": policy.example if request.per_example else "row"}
     return charge_under(policy, whole, message, request.events, request.parameters, **more)
 

@@ -123,9 +123,15 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
         return stated(self.proposal, self.layout, self.sealing)
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
-        """Return the request, with the analyzer's key."""
+        """Return the request; of a ciphertext with the analyzer's key, under the proposal's name.
+
+        Another message of the same proposal then gets the same ciphertext.
+        """
         asked = super().request(metadata)
-        return asked if self.sealing is None else replace(asked, run_key=self.sealing.key)
+        if self.sealing is None:
+            return asked
+        name = f"sealed {hashlib.sha256(asked.parameters.encode()).hexdigest()}"
+        return replace(asked, message_id=name, run_key=self.sealing.key)
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the report, neutral unless the reply is one finite model like the one sent."""

@@ -34,12 +34,15 @@ from flower_ldp.strategies.rounds import (
 _log = logging.getLogger("flwr")
 #: The most random bytes that place a ciphertext in a batch.
 _PLACE = 16
+#: Of what is said before a run; the analyzer has its own.
+_DELTA = 1e-6
 
 
 @dataclass
 class _Run:
     run_id: int
     sums: ReportSums | None = None
+    is_told: bool = False
 
 
 class Shuffler(RoundCallback[TrainingRound]):
@@ -79,8 +82,15 @@ class Shuffler(RoundCallback[TrainingRound]):
                 f"analyzer answers for {sealing.key.minimum:,} reports at least: run fewer rounds, "
                 "or set fraction_train. Nobody was asked"
             )
-        if sealing is not None:  # what the analyzer would not read is not asked for
-            SealedProposal.parse(stated(current.proposal, current.layout, sealing))
+        if sealing is None or self._run is None or self._run.is_told:
+            return
+        # What the analyzer would not read is not asked for.
+        asked = SealedProposal.parse(stated(current.proposal, current.layout, sealing))
+        size, minimum = current.sample.size, sealing.key.minimum
+        now, least = (asked.central_epsilon(n, _DELTA) for n in (size, minimum))
+        self._run.is_told = True
+        cost = CentralCost(now, least, _DELTA, size, minimum)
+        _log.info("\t├──> if all answer: %s", cost)
 
     def total(
         self,

@@ -19,6 +19,7 @@ from flower_ldp.clients import CodewordRelease, LdpMod, OwnerAuthorizer, SignDSR
 from flower_ldp.errors import RefusalError, WireError
 from flower_ldp.mechanisms import Codeword, Gaussian, SignDS
 from flower_ldp.node.gates import PaidReports
+from flower_ldp.node.startup import named_gate
 from flower_ldp.shuffle import AnalyzerError, ReportAnalyzer, ReportSums
 from flower_ldp.shuffle.batch import Batch
 from flower_ldp.shuffle.sealing import KEY_FIELD, ROUND_FIELD, RunKey, new_run_key, signer_of
@@ -250,6 +251,18 @@ def test_a_node_that_lets_apps_seal_refuses_ciphertexts(tmp_path: Path) -> None:
 
 
 @outside_a_run
+def test_a_guarded_node_seals_and_repeats(tmp_path: Path) -> None:
+    """The node's own gate, with its code on what the ledger stores."""
+    site, gate, own = site_of(tmp_path), named_gate("privatize"), asked_by(OWN)
+    second = message(own.content, message_id="another")
+    first = gate(own, site, app)
+    assert len(payload(first)) == 67
+    assert payload(gate(own, site, app)) == payload(gate(second, site, app)) == payload(first)
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.verify().entries == 1
+
+
+@outside_a_run
 def test_a_round_below_the_minimum_asks_nobody(analyzer: ReportAnalyzer) -> None:
     strategy = strategy_of(analyzer)
     with pytest.raises(ValueError, match="would ask 5 clients, and the analyzer answers for 6"):
@@ -334,7 +347,9 @@ def test_the_batch_tells_no_order_and_no_node(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("simulation_policy")
-def test_a_run_in_one_process_learns_and_its_key_is_erased(tmp_path: Path) -> None:
+def test_a_run_in_one_process_learns_and_its_key_is_erased(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     state = tmp_path / "state.sqlite"
     with ReportAnalyzer(4, state=state) as analyzer:
         strategy = strategy_of(analyzer, min_train_nodes=8)
@@ -345,3 +360,7 @@ def test_a_run_in_one_process_learns_and_its_key_is_erased(tmp_path: Path) -> No
         assert result.train_metrics_clientapp[4]["accepted"] == 8
         rows = analyzer._db.execute("SELECT secret FROM run").fetchall()
         assert rows == [(None,)]
+    told = [one for one in caplog.messages if "if all answer: a client's report" in one]
+    assert len(told) == 1
+    assert "among 8, for the analyzer" in told[0]
+    assert "among 4, for a server" in told[0]
