@@ -30,8 +30,15 @@ EXTRAS = {
     "plots": (("matplotlib",), "plots of the examples"),
     "accounting": (("dp_accounting", "scipy"), "totals with a delta, flower-ldp audit"),
     "dpsgd": (("torch", "dp_accounting", "scipy"), "DP-SGD, flower-ldp plan dpsgd"),
+    "adapters": (
+        ("torch", "dp_accounting", "scipy", "peft"),
+        "adapters of a large model by DP-SGD",
+    ),
     "evaluation": (("sklearn",), "scores of clusters, images of the examples"),
-    "shuffle": (("starlette", "uvicorn"), "shuffled reports (cryptography 47), the analyzer"),
+    "shuffle": (
+        ("cryptography.hazmat.primitives.hpke", "starlette", "uvicorn"),
+        "shuffled reports, the analyzer",
+    ),
 }
 
 

@@ -302,7 +302,7 @@ class CodewordStrategy(TrainingStrategy[Codeword]):
         options.setdefault("answers_per_client", 1)
         super().__init__(mechanism, server_optimizer, **options)
         if analyzer is not None:
-            self._shuffler = Shuffler(analyzer)
+            self._shuffler = Shuffler(analyzer, self.proposals)
             self.callbacks.append(self._shuffler)
 
     def _description(self) -> Iterator[str]:

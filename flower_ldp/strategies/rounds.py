@@ -306,6 +306,8 @@ class SpendingLog(RoundCallback[Round]):
         self._raw: set[int] = set()
         self._inherited: list[ClientPool] = []
         self._uncounted: set[str] = set()
+        #: Of shuffled rounds, that of the fewest reports.
+        self.central: CentralCost | None = None
 
     def before_ask(self, current: Round) -> None:
         """Count a pool's earlier runs, at this round's events."""
@@ -374,6 +376,7 @@ class SpendingLog(RoundCallback[Round]):
             shuffle=self._shuffle(delta),
             raw=tuple(sorted(self._raw)),
             uncounted=tuple(sorted(self._uncounted)),
+            central=self.central,
         )
 
     def _histories(self) -> list[list[PrivacyEvent]]:

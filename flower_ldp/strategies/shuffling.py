@@ -20,13 +20,14 @@ from flwr.serverapp import Grid
 from flower_ldp.errors import WireError
 from flower_ldp.parameter_bounds import must_be
 from flower_ldp.shuffle import Analyzer, AnalyzerError, AnalyzerRefusal, ReportAnalyzer, ReportSums
-from flower_ldp.shuffle.batch import UNKNOWN_RUN, Batch, SealedProposal
+from flower_ldp.shuffle.batch import OTHER_BATCH, TOO_FEW, Batch, SealedProposal
 from flower_ldp.shuffle.sealing import Sealing, sealed_length, stated
 from flower_ldp.strategies.replies import Metrics, ReplyValidator, RunStopped
 from flower_ldp.strategies.rounds import (
     CentralCost,
     HealthMonitor,
     RoundCallback,
+    SpendingLog,
     TrainingRound,
     Vector,
 )
@@ -51,14 +52,16 @@ class Shuffler(RoundCallback[TrainingRound]):
     Parameters
     ----------
     analyzer : Analyzer or ReportAnalyzer
+    spending : SpendingLog
+        Gets what the analyzer says of rounds.
     """
 
-    def __init__(self, analyzer: Analyzer | ReportAnalyzer) -> None:
+    def __init__(self, analyzer: Analyzer | ReportAnalyzer, spending: SpendingLog) -> None:
         wanted = "an Analyzer, as Analyzer('https://...', key, token=...), or a ReportAnalyzer"
         must_be("analyzer", analyzer, (Analyzer, ReportAnalyzer), wanted)
         self._analyzer = analyzer
+        self._spending = spending
         self._run: _Run | None = None
-        self.cost: CentralCost | None = None
 
     def sealing(self, grid: Grid, server_round: int) -> Sealing:
         """Return what a round's reports are sealed for; RunStopped without the analyzer."""
@@ -123,7 +126,7 @@ class Shuffler(RoundCallback[TrainingRound]):
             found = self._analyzer.sums(batch) if sealed else None
         except AnalyzerRefusal as refusal:
             told = f"round {current.server_round}: the analyzer gives no sums: {refusal}"
-            if refusal.code == UNKNOWN_RUN:
+            if refusal.code not in (TOO_FEW, OTHER_BATCH):
                 raise RunStopped(told) from refusal
             _log.error(told)
             judge.rejected["analyzer"] += len(sealed)
@@ -152,8 +155,9 @@ class Shuffler(RoundCallback[TrainingRound]):
             found.accepted,
             sealing.key.minimum,
         )
-        if self.cost is None or now.epsilon > self.cost.epsilon:
-            self.cost = now  # of the rounds so far, the one of fewest reports
+        before = self._spending.central
+        if before is None or now.epsilon > before.epsilon:
+            self._spending.central = now
         _log.info("\t├──> shuffled: %s", now)
 
     def metrics(self, current: TrainingRound) -> Metrics:

@@ -3,7 +3,6 @@
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from types import NoneType
 from typing import Any, ClassVar, Generic, TypedDict, TypeVar, Unpack
 
@@ -322,8 +321,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         needs the extra ``accounting``. ``delta``, of this and the shuffle bound, is in (0, 1),
         above the sum of the releases' own.
         """
-        found = self.proposals.report(delta=delta)
-        return found if self._shuffler is None else replace(found, central=self._shuffler.cost)
+        return self.proposals.report(delta=delta)
 
     def _layout(self, model: Mapping[str, NDArray[Any]]) -> layouts.ModelLayout:
         patterns = self._trainable

@@ -23,7 +23,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 #: Extras that are sums of others, or for those who change the package.
 SUMS = {"examples", "benchmarks", "notebooks", "docs", "dev"}
 #: What a distribution of an extra is imported as.
-MODULES = {"flwr[simulation]": "ray", "dp-accounting": "dp_accounting", "scikit-learn": "sklearn"}
+MODULES = {
+    "flwr[simulation]": "ray",
+    "dp-accounting": "dp_accounting",
+    "scikit-learn": "sklearn",
+    "cryptography": "cryptography.hazmat.primitives.hpke",
+}
 #: Hides one distribution from a process, and its metadata.
 HIDE = """
 import importlib.metadata, sys
@@ -170,7 +175,7 @@ def test_the_extras_are_those_that_are_declared() -> None:
     assert list(doctor.EXTRAS) == [n for n in declared if n not in SUMS]
     for extra, (modules, _) in doctor.EXTRAS.items():
         names = {_distribution(line) for line in declared[extra]}
-        for inner in [name for name in names if name.startswith("flower-ldp[")]:
+        while inner := next((name for name in names if name.startswith("flower-ldp[")), None):
             names.remove(inner)
             for part in inner[len("flower-ldp[") : -1].split(","):
                 names |= {_distribution(line) for line in declared[part]}

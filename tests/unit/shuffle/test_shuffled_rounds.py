@@ -321,6 +321,18 @@ def test_an_analyzer_that_cannot_be_reached_ends_the_run(tmp_path: Path) -> None
 
 
 @outside_a_run
+def test_a_run_that_the_analyzer_has_ended_stops(tmp_path: Path, analyzer: ReportAnalyzer) -> None:
+    """Further rounds would spend epsilons for nothing."""
+    strategy = strategy_of(analyzer)
+    replies = answers(ask(strategy), tmp_path)
+    analyzer.end_run(3)
+    with pytest.raises(RunStopped, match="gives no sums: run 3 has ended"):
+        strategy.aggregate_train(1, replies)
+    with pytest.raises(RunStopped, match="nobody was asked in round 2: run 3 has ended"):
+        ask(strategy, 2)
+
+
+@outside_a_run
 def test_the_batch_tells_no_order_and_no_node(tmp_path: Path) -> None:
     """Twice the same replies: two orders, and nothing in them but ciphertexts."""
     batches: list[Batch] = []
