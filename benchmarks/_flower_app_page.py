@@ -65,7 +65,8 @@ def page(found: dict[str, Any]) -> str:
 
 
 _TAIL = """
-The other way round, by codewords: [eight of Flower's apps](eight_apps.md).
+The other way round, by codewords: [eight of Flower's apps](eight_apps.md). Two more ask for
+[statistics by query](statistics.md#flowers-apps): 11 and 8 lines.
 
 Next: [DP-SGD through the gate](dpsgd_release.md).
 """

@@ -15,6 +15,7 @@ from _drawings_digit import embedding_bits
 from _drawings_flows import protected_evaluation, split_learning
 from _drawings_published import published_evaluation, published_signds
 from _drawings_signds import signds_example, signds_round, wire_report
+from _drawings_tables import tables_by_query
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 #: Each drawing by the name of its file.
@@ -32,6 +33,7 @@ DRAWINGS = {
         embedding_bits,
         published_signds,
         published_evaluation,
+        tables_by_query,
     )
 }
 

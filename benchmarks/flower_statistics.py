@@ -5,6 +5,7 @@
 ``quickstart-pandas`` asks five sites for two histograms of scikit-learn's breast cancer, of the
 mean radius and texture, at an epsilon of 2 for both. ``federated-kaplan-meier-fitter`` asks two
 sites for the survival of lifelines' fruit flies, at 2. Each seed draws new noise; the data stay.
+``without an app`` are the same histograms at an epsilon of 1, one alone and both together.
 Needs pandas, lifelines, flwr-datasets and scikit-learn.
 """
 
@@ -27,7 +28,14 @@ from _flower_app_list import COMMIT, App
 from _flower_apps import changed_lines, copy_of
 from _options import RESULTS, Output, Seeds
 from _runs import Run, Runs, deviation, like
+from numpy.typing import NDArray
 
+from flower_ldp.mechanisms import RandomSource
+from flower_ldp.strategies import CountsQuery
+from flower_ldp.strategies.count_tables import agreeing
+
+#: Figures near the truth, by their unit.
+LIMITS = {"points": 3.0, "share alive": 0.05}
 BINS = np.linspace(2.0, 10.0, 10)
 _POLICY = """\
 data_id: site
@@ -41,15 +49,36 @@ budgets: {{example: {{life: {{epsilon: 2.0}}}}}}
 
 def worst_bin(output: str) -> Run:
     """Return how far off the shares of two histograms are, in points."""
+    found = ast.literal_eval(_told(output, "Aggregated histogram: "))
+    return _farthest([np.array(rows["share"]) for rows in found])
+
+
+def _columns() -> list[NDArray[np.float64]]:
     from sklearn.datasets import load_breast_cancer
 
-    found = ast.literal_eval(_told(output, "Aggregated histogram: "))
     data = load_breast_cancer().data
+    return [data[:, 0] / 3, data[:, 1] / 4]
+
+
+def _farthest(shares: list[NDArray[np.float64]]) -> Run:
     each = []
-    for column, rows in zip((data[:, 0] / 3, data[:, 1] / 4), found, strict=True):
+    for column, found in zip(_columns(), shares, strict=False):
         truth = np.histogram(column, BINS)[0] / len(column)
-        each.append(100 * np.abs(np.array(rows["share"]) - truth))
+        each.append(100 * np.abs(found - truth))
     return {"worst": float(np.max(each)), "mean": float(np.mean(each)), "unit": "points"}
+
+
+def without_app(tables: int, sites: int = 5) -> Run:
+    """Return the same of one or two histograms at an epsilon of 1 for all, by the mechanism."""
+    columns = dict(zip("ab", _columns()[:tables], strict=False))
+    proposal = CountsQuery(dict.fromkeys(columns, BINS.tolist()), epsilon=1.0).proposal
+    places = proposal.places(columns, len(columns["a"]))
+    parts = [(places[i::sites], np.arange(len(places[i::sites]))) for i in range(sites)]
+    rng = RandomSource.from_os()
+    total = sum(proposal.mechanism.randomize(part, rng) for part in parts)
+    noisy = np.split(proposal.mechanism.estimate(np.asarray(total)), tables)
+    best = agreeing({(name,): one for name, one in zip(columns, noisy, strict=True)}, len(places))
+    return _farthest([one[:-1] / one[:-1].sum() for one in best.values()])
 
 
 def worst_end(output: str) -> Run:
@@ -119,19 +148,16 @@ def run(flower: Path, asked: Asked) -> Run:
 def summary(runs: list[Run]) -> list[dict[str, Any]]:
     """Return each app's mean figures over the draws of noise."""
     found = []
-    for asked in APPS:
-        own = like(runs, app=asked.app.name)
-        if own:
-            row: dict[str, Any] = {
-                "app": asked.app.name,
-                "lines": own[-1]["lines"],
-                "runs": len(own),
-            }
-            for name in ("worst", "mean", "worst_between"):
-                values = [one[name] for one in own if name in one]
-                if values:
-                    row[name] = [round(statistics.mean(values), 4), deviation(values)]
-            found.append({**row, "unit": own[-1]["unit"]})
+    for name in dict.fromkeys(one["app"] for one in runs):
+        own = like(runs, app=name)
+        row: dict[str, Any] = {"app": name, "lines": own[-1]["lines"], "runs": len(own)}
+        for figure in ("worst", "mean", "worst_between"):
+            values = [one[figure] for one in own if figure in one]
+            if values:
+                row[figure] = [round(statistics.mean(values), 4), deviation(values)]
+        limit = LIMITS[own[-1]["unit"]]
+        row |= {"within": sum(one["worst"] < limit for one in own), "unit": own[-1]["unit"]}
+        found.append(row)
     return found
 
 
@@ -147,6 +173,10 @@ def main(
         for seed in range(1, seeds + 1):
             wanted = {"app": asked.app.name, "seed": seed, "lines": lines}
             runs.make(wanted, lambda: run(flower, asked))  # noqa: B023
+    for tables in (1, 2):
+        for seed in range(1, 2 * seeds + 1):
+            wanted = {"app": f"without an app, {tables}", "seed": seed, "lines": 0}
+            runs.make(wanted, lambda: without_app(tables))  # noqa: B023
     runs.show()
 
 

@@ -154,7 +154,7 @@ QUERIES = {
     "counts": Row(
         "counts",
         "query",
-        ("counts", "counts-normal"),
+        ("joint-counts", "joint-counts-normal"),
         "counts",
         Why("a class of the server's asks for it, and no section"),
         "statistics.md",
