@@ -83,7 +83,7 @@ def _earlier(run: list[dict[str, Any]]) -> str:
         return ""
     text = (
         "Runs at other settings preceded those shown, on the same test rows, and are in the file: "
-        f"{' and '.join(names)}."
+        f"{'; '.join(names)}."
     )
     return fill(text, 100, break_on_hyphens=False) + "\n"
 
