@@ -28,6 +28,7 @@ from pathlib import Path
 
 from flower_ldp.accounting.ledger.anchor import Anchor
 from flower_ldp.accounting.ledger.charges import Mark, check_run
+from flower_ldp.accounting.ledger.file import check_folder
 from flower_ldp.errors import LedgerError
 from flower_ldp.parameter_bounds import check_in
 from flower_ldp.shuffle.batch import (
@@ -263,6 +264,10 @@ def _living(run_id: int, found: tuple[bytes, bytes | None] | None) -> tuple[RunK
 
 def _opened(path: Path | None) -> sqlite3.Connection:
     if path is not None:
+        try:
+            check_folder(path.absolute().parent, f"the analyzer's state {path}")
+        except LedgerError as error:
+            raise AnalyzerError(str(error)) from error
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         found = path.stat()

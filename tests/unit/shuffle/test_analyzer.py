@@ -266,6 +266,11 @@ def test_a_state_that_others_can_read_or_another_file_is_refused(tmp_path: Path)
     state.chmod(0o640)
     with pytest.raises(AnalyzerError, match="this user's alone"):
         ReportAnalyzer(FEW, state=state)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(AnalyzerError, match="may be replaced"):
+        ReportAnalyzer(FEW, state=shared / "state.sqlite")
     other = tmp_path / "other.sqlite"
     with sqlite3.connect(other) as db:
         db.execute("CREATE TABLE t (x)")
