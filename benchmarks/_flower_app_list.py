@@ -115,6 +115,8 @@ APPS = (
         _RGB,
         "squared error",
         config={"learning-rate": 0.05, "num-server-rounds": 5},
+        reason="its private change runs; four trials had 0.205 to 0.243 on held-out rows, "
+        "a constant 0.212",
     ),
     App(
         "opacus",
