@@ -115,7 +115,7 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
     layout: ModelLayout
     sent: Mapping[str, NDArray[Any]]
     #: Reports leave as ciphertexts, which the ledger stores and repeats.
-    sealing: Sealing | None = None
+    sealing: Sealing | None = field(default=None, kw_only=True)
 
     @property
     def parameters(self) -> str:
@@ -217,7 +217,8 @@ class UpdateRelease(Release):
             If model and proposal do not fit, or no ledger could keep the report.
         """
         known = {kind.name: kind.of_parameters for kind in self.mechanisms}
-        return OpenUpdate(*read_proposal(content, known, self.trainable))
+        proposal, layout, sent, sealing = read_proposal(content, known, self.trainable)
+        return OpenUpdate(proposal, layout, sent, sealing=sealing)
 
 
 class SignDSRelease(UpdateRelease):
@@ -259,7 +260,8 @@ class ExtensionRelease(Release):
     def open(self, content: RecordDict) -> OpenExtension:
         """Read proposal and model, without loading the extension, as :meth:`UpdateRelease.open`."""
         known = {self.name: partial(ExtensionReport.named, self.name)}
-        return OpenExtension(*read_proposal(content, known, self.trainable))
+        proposal, layout, sent, sealing = read_proposal(content, known, self.trainable)
+        return OpenExtension(proposal, layout, sent, sealing=sealing)
 
 
 @dataclass(frozen=True)

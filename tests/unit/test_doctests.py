@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = Path(flower_ldp.__file__).parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 #: What optional dependencies are imported as: without them an example skips.
-EXTRAS = {"torch", "sklearn", "skimage", "dp_accounting", "matplotlib"}
+EXTRAS = {"torch", "sklearn", "skimage", "dp_accounting", "matplotlib", "pandas"}
 PROMPT = re.compile(r"^\s*>>> ", re.MULTILINE)
 
 
