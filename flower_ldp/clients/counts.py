@@ -42,6 +42,9 @@ from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.wire.counts import CountsProposal, Levels, encode
 from flower_ldp.wire.proposal import canonical
 
+#: Texts that pandas writes in place of a missing name: these rows are no patient's, not one's.
+_NOBODY = frozenset({"", "nan", "none", "<na>", "nat"})
+
 
 @dataclass(frozen=True)
 class CountsRelease(Release):
@@ -218,7 +221,8 @@ def _placed(proposal: CountsProposal, reply: RecordDict, groups: str, example: s
 
 def _owned(places: Any, whose: Iterable[Hashable]) -> PlacedRows:
     """Return the rows of somebody."""
-    members = by_group(whose, len(places))
+    named = [None if str(one).strip().lower() in _NOBODY else one for one in whose]
+    members = by_group(named, len(places))
     kept = np.concatenate([np.empty(0, dtype=np.int64), *members])
     owners = np.repeat(np.arange(len(members)), [len(one) for one in members])
     return places[kept], owners

@@ -140,6 +140,16 @@ def test_the_rows_of_a_patient_share_one_weight(tmp_path: Path) -> None:
     assert ward.counts() == [1, 1, 0, 0, 0.5, 0, 0.5, 0.5, 0.5, 0, 0, 0, 0, 0, 0, 0]
 
 
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("missing", ["", "nan", "None", "<NA>", "NaT", " NaN"])
+def test_rows_of_nobody_are_not_one_patients(tmp_path: Path, missing: str) -> None:
+    """As pandas writes a missing name when it makes text of a column."""
+    whose = ["a", missing, missing, "b", "c"]
+    columns = {**ROWS, "age": [str(one) for one in AGES], "patient": whose}
+    ward = Ward(tmp_path, columns, example="patient")
+    assert ward.counts()[:4] == [2, 0, 1, 0]
+
+
 @pytest.mark.parametrize("number", range(3))
 def test_noise_is_added_and_a_repeated_message_costs_nothing(tmp_path: Path, number: int) -> None:
     ward = Ward(tmp_path)
