@@ -95,7 +95,7 @@ class ExcessOfSum:
         # By Bernstein |R| exceeds it with a probability of at most 2 e^-24.
         most = math.sqrt(2.0 * _LOG_TAIL * self._spread) + 2.0 * _LOG_TAIL * self._unit / 3.0
         steps = math.ceil(2.0 * most / self._unit)
-        if self._largest <= 0.0 or steps >= self._half:
+        if self._largest <= 0.0 or steps >= self._half or self._tilt * self._unit * steps > 700.0:
             return 0.0
         near = np.arange(-steps, steps + 1)
         weights = np.exp(-self._tilt * self._unit * near)

@@ -51,6 +51,7 @@ MOST_BITS = 4_096
 _POINTS, _POINTS_BELOW = 1 << 16, 1 << 19
 _PRECISION = 1e-5
 _ROUNDED_VALUES = 1e-14
+_LARGEST_EPSILON, _A_GAIN = 100.0, 0.99
 # Binomials are cut where Hoeffding's bound is 2 e^-40; masses by lgamma are right to 1e-9.
 _LOG_CUT, _ROUNDED_BITS = 40.0, 1e-9
 
@@ -221,10 +222,11 @@ class ShuffleBound:
 
 
 @lru_cache(maxsize=64)
-def shuffle_bound(epsilon: float, *, clients: int, delta: float) -> ShuffleBound:
+def shuffle_bound(epsilon: float, *, clients: int, delta: float) -> ShuffleBound | None:
     """Return the cost of one report of each of ``clients`` clients if they are shuffled.
 
-    It holds for any randomizer, and for a report of several parts.
+    It holds for any randomizer, and for a report of several parts. None if less than a hundredth of
+    epsilon is gained.
 
     Parameters
     ----------
@@ -243,10 +245,11 @@ def shuffle_bound(epsilon: float, *, clients: int, delta: float) -> ShuffleBound
     check_in("(0, inf)", "epsilon", epsilon)
     check_in("[1, inf)", "clients", clients, int)
     check_in("(0, 1)", "delta", delta)
-    if epsilon <= 100.0:
-        half = ShuffledReports((FavouredPart(epsilon, 0.5),), clients)
-        epsilon = _least(lambda value: half.delta(value) <= delta, 0.0, epsilon)
-    return ShuffleBound(epsilon, delta, clients)
+    if epsilon > _LARGEST_EPSILON:
+        return None
+    half = ShuffledReports((FavouredPart(epsilon, 0.5),), clients)
+    found = _least(lambda value: half.delta(value) <= delta, 0.0, epsilon)
+    return ShuffleBound(found, delta, clients) if found < _A_GAIN * epsilon else None
 
 
 def _least(enough: Callable[[float], bool], low: float, high: float) -> float:
@@ -256,11 +259,12 @@ def _least(enough: Callable[[float], bool], low: float, high: float) -> float:
 @lru_cache(maxsize=64)
 def _epsilon_of_bits(local: float, reports: int, delta: float) -> float:
     """Return the epsilon of randomized responses of bits: the largest for all others' bits."""
-    keep, found = 1.0 / (1.0 + math.exp(-local)), 0.0
+    keep, flip = 1.0 / (1.0 + math.exp(-local)), 1.0 / (1.0 + math.exp(local))
+    found = 0.0
     # The largest is mostly that of the first: all others have the bit of the one in question.
-    for law in _counts_of_ones(reports - 1, keep):
+    for law in _counts_of_ones(reports - 1, keep, flip):
         more, same = np.append(0.0, law), np.append(law, 0.0)
-        one, none = keep * more + (1.0 - keep) * same, (1.0 - keep) * more + keep * same
+        one, none = keep * more + flip * same, flip * more + keep * same
 
         def enough(epsilon: float, one: Array = one, none: Array = none) -> bool:
             excess = float(np.maximum(one - math.exp(epsilon) * none, 0.0).sum())
@@ -270,16 +274,16 @@ def _epsilon_of_bits(local: float, reports: int, delta: float) -> float:
     return found
 
 
-def _counts_of_ones(others: int, keep: float) -> Iterator[Array]:
+def _counts_of_ones(others: int, keep: float, flip: float) -> Iterator[Array]:
     """Yield the law of the number of ones that ``others`` report, for each number who have one."""
     logs = np.array([math.lgamma(i + 1.0) for i in range(others + 1)])
 
-    def binomial(number: int, chance: float) -> Array:
+    def binomial(number: int, chance: float, rest: float) -> Array:
         reach, mean = math.sqrt(number * _LOG_CUT / 2.0), number * chance
         ones = np.arange(max(0, math.floor(mean - reach)), min(number, math.ceil(mean + reach)) + 1)
         exponents = logs[number] - logs[ones] - logs[number - ones]
-        exponents += ones * math.log(chance) + (number - ones) * math.log1p(-chance)
+        exponents += ones * math.log(chance) + (number - ones) * math.log(rest)
         return np.asarray(np.exp(exponents))
 
     for having in range(others, -1, -1):
-        yield np.convolve(binomial(having, keep), binomial(others - having, 1.0 - keep))
+        yield np.convolve(binomial(having, keep, flip), binomial(others - having, flip, keep))

@@ -36,6 +36,8 @@ from flower_ldp.parameter_bounds import check_in, halved
 _Point: TypeAlias = tuple[Fraction, Fraction, int]
 #: Points of a round's curve, up to where its delta is a thousandth of a share of all.
 _POINTS, _PART = 128, 1e-3
+# Of its grid up to the largest local epsilon.
+_MOST_POINTS = 1 << 16
 #: Ratio of two sizes that are tried, and relative precision of a local epsilon.
 _RATIO, _PRECISION = 1.16, 2.0**-13
 #: Of the most efficient report's, what one with a smaller local epsilon has to have.
@@ -74,7 +76,8 @@ def rounds_epsilon(rounds: Sequence[tuple[ShuffledReports, int]], delta: float) 
     local = math.fsum(one.local_epsilon * number for one, number in rounds)
     tops = [one.epsilon(delta * _PART / total) for one, _ in rounds]
     largest = max(one.local_epsilon for one, _ in rounds)
-    unit = largest / math.ceil(largest * _POINTS / min(tops))
+    narrowest = max(min(tops), largest * _POINTS / _MOST_POINTS)
+    unit = largest / math.ceil(largest * _POINTS / narrowest)
     laws = [
         (_loss(one, unit, math.ceil(top / unit)), number)
         for (one, number), top in zip(rounds, tops, strict=True)

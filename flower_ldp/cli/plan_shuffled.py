@@ -9,20 +9,21 @@ from flower_ldp.accounting.shuffled import FavouredPart, ShuffledReports
 from flower_ldp.accounting.shuffled_rounds import codeword_for, rounds_epsilon
 from flower_ldp.cli import plan_costs as costs
 from flower_ldp.cli.output import Report, working, wrong
-from flower_ldp.cli.plan_updates import SHUFFLER
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms import Codeword
 from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.privacy import PrivacySpent, Unit, at_least, meaning
+
+_CONDITION = "only if an analyzer apart from the server opens mixed reports (docs/analyzer.md)"
 
 
 @dataclass(frozen=True)
 class ShuffledRun:
     """Say which central epsilon codewords have if a shuffler mixes the reports of a round.
 
-    Give --epsilon and get the central one, or --central and get the codewords. This package has no
-    shuffler yet, so no run may claim the central epsilon. Everything together, at any later time,
-    has the local one.
+    Give --epsilon and get the central one, or --central and get the codewords. It needs an analyzer
+    (docs/analyzer.md) that does not collude with the server. Everything together, at any later
+    time, has the local one.
 
     Parameters
     ----------
@@ -87,7 +88,7 @@ class ShuffledRun:
             Fact("central_epsilon", epsilon, "central epsilon", of, at_least(epsilon, 7)),
             Fact("central_lower_bound", attained, "   of the best test", ", if codewords allow it"),
             Fact("meaning.central", meaning(spent), "   that is"),
-            Fact("condition", SHUFFLER, "   condition"),
+            Fact("condition", _CONDITION, "   condition"),
             Fact("local_epsilon", local, "everything together", ", at any later time"),
             Fact("relation", Unit.CLIENT.relation),
         )

@@ -37,8 +37,7 @@ from flower_ldp.wire.proposal import health_events, health_length
 #: Below this many weights a plan of SignDS would be none to compare with.
 _LEAST_SIGNDS = 8
 _LARGEST_EPSILON = 100.0
-#: What every central epsilon needs.
-SHUFFLER = "only if a shuffler outside the server's control mixes the reports; Flower has none"
+_SHUFFLER = "only if a shuffler outside the server's control mixes the reports; Flower has none"
 
 
 @dataclass(frozen=True)
@@ -175,10 +174,12 @@ class SignDSRun:
     def _shuffle(self, epsilon: float, reports: int) -> list[Fact]:
         """Say what a shuffler would amplify."""
         bound = shuffle_bound(epsilon, clients=reports, delta=self.delta)
+        epsilon_round = None if bound is None else bound.epsilon
+        told = str(bound or f"no gain from {reports:,} shuffled reports")
         return [
-            note("not part of the above", str(bound)),
-            Fact("shuffle.condition", SHUFFLER, "   condition"),
-            *keyed("shuffle", epsilon_round=bound.epsilon, reports=reports, delta=self.delta),
+            note("not part of the above", told),
+            Fact("shuffle.condition", _SHUFFLER, "   condition"),
+            *keyed("shuffle", epsilon_round=epsilon_round, reports=reports, delta=self.delta),
         ]
 
 

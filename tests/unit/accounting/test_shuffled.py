@@ -264,7 +264,7 @@ def test_many_bits_are_those_of_polynomials() -> None:
 @pytest.mark.parametrize(("local", "reports"), [(1.0, 1_000), (2.0, 1_000), (0.5, 300)])
 def test_the_blanket_is_loose_for_bits(local: float, reports: int) -> None:
     exact = ShuffledReports((FavouredPart(local, 0.5),), reports).epsilon(DELTA)
-    blanket = shuffle_bound(local, clients=reports, delta=DELTA).epsilon
+    blanket = bound_of(local, reports, DELTA)
     assert 1.05 < blanket / exact < 1.3
 
 
@@ -314,9 +314,9 @@ def test_any_randomizer_is_no_worse_than_half_favoured(seed: int) -> None:
         law = tilted / tilted.sum()
         if all(np.abs(np.log(law / other)).max() <= local for other in laws):
             laws.append(law)
+    half = ShuffledReports((FavouredPart(local, 0.5),), reports)
     for epsilon, exact in zip((0.05, 0.3), worst_deltas(laws, reports, (0.05, 0.3)), strict=True):
-        if exact > 0.0:
-            assert shuffle_bound(local, clients=reports, delta=exact).epsilon >= epsilon
+        assert exact <= half.delta(epsilon)
 
 
 def test_the_bound_for_any_randomizer_is_below_the_closed_form() -> None:
@@ -325,26 +325,34 @@ def test_the_bound_for_any_randomizer_is_below_the_closed_form() -> None:
         growth = math.exp(local) / clients
         spread = 8.0 * math.sqrt(growth * math.log(4.0 / DELTA)) + 8.0 * growth
         closed = math.log1p(math.tanh(local / 2.0) * spread)
-        found = shuffle_bound(local, clients=clients, delta=DELTA)
-        assert found.epsilon < 0.7 * closed
+        assert bound_of(local, clients) < 0.7 * closed
+
+
+def bound_of(epsilon: float, clients: int, delta: float = DELTA) -> float:
+    found = shuffle_bound(epsilon, clients=clients, delta=delta)
+    assert found is not None
+    return found.epsilon
 
 
 def test_shuffling_never_costs_more_than_the_report() -> None:
     for clients in (1, 2, 40):
         for epsilon in (1e-6, 0.1, 100.0):
-            assert shuffle_bound(epsilon, clients=clients, delta=1e-9).epsilon <= epsilon
-    assert shuffle_bound(200.0, clients=10**6, delta=DELTA).epsilon == 200.0
-    assert shuffle_bound(8.0, clients=100, delta=5e-324).epsilon == 8.0
+            half = ShuffledReports((FavouredPart(epsilon, 0.5),), clients)
+            assert half.epsilon(1e-9) <= epsilon
+
+
+def test_no_bound_where_nothing_is_gained() -> None:
+    for epsilon, clients, delta in ((0.5, 3, DELTA), (8.0, 100, 5e-324), (200.0, 10**6, DELTA)):
+        assert shuffle_bound(epsilon, clients=clients, delta=delta) is None
 
 
 def test_more_reports_larger_delta_or_smaller_epsilon_cost_less() -> None:
-    by_reports = [shuffle_bound(2.0, clients=10**k, delta=DELTA).epsilon for k in (8, 4, 2)]
-    by_delta = [shuffle_bound(2.0, clients=10**4, delta=10.0**-k).epsilon for k in (2, 6, 10)]
-    by_epsilon = [shuffle_bound(k / 2, clients=10**4, delta=DELTA).epsilon for k in (1, 3, 8)]
+    by_reports = [bound_of(2.0, 10**k, DELTA) for k in (8, 4, 2)]
+    by_delta = [bound_of(2.0, 10**4, 10.0**-k) for k in (2, 6, 10)]
+    by_epsilon = [bound_of(k / 2, 10**4, DELTA) for k in (1, 3, 8)]
     for values in (by_reports, by_delta, by_epsilon):
         assert values == sorted(set(values))
-    at_most = shuffle_bound(2.0, clients=MOST_REPORTS, delta=DELTA)
-    assert shuffle_bound(2.0, clients=10**12, delta=DELTA).epsilon == at_most.epsilon
+    assert bound_of(2.0, 10**12, DELTA) == bound_of(2.0, MOST_REPORTS)
 
 
 def test_the_text_says_the_condition() -> None:
@@ -410,6 +418,16 @@ def test_different_rounds_and_at_most_the_local_sum() -> None:
     assert small.epsilon(DELTA) < both < small.epsilon(DELTA / 2) + large.epsilon(DELTA / 2)
     hopeless = codewords(4.0, 1_004, 2)
     assert rounds_epsilon([(hopeless, 3)], 1e-9) <= 12.0
+
+
+@pytest.mark.parametrize("epsilon", [1e-9, 100.0])
+def test_the_smallest_and_the_largest_local_epsilon(epsilon: float) -> None:
+    for share in (0.01, 1 / 3):
+        one = ShuffledReports((FavouredPart(epsilon, share),), 1_000)
+        below, above = one.attained(DELTA), one.epsilon(DELTA)
+        assert below is not None
+        assert 0.0 <= below <= above <= epsilon
+        assert rounds_epsilon([(one, 3)], DELTA) <= 3 * epsilon
 
 
 def test_codewords_are_chosen_for_a_central_epsilon() -> None:

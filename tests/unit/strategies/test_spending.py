@@ -111,8 +111,10 @@ def test_shuffling_is_a_line_of_its_own_and_names_its_condition() -> None:
     assert "ONLY IF" in conditional
 
 
-@pytest.mark.parametrize(("events", "reports"), [([SMALL], 0), ([SMALL, LABEL], 2_000)])
-def test_no_conditional_line_without_reports_or_where_a_part_promises_a_client_nothing(
+@pytest.mark.parametrize(
+    ("events", "reports"), [([SMALL], 0), ([SMALL], 3), ([SMALL, LABEL], 2_000)]
+)
+def test_no_conditional_line_without_a_gain_or_where_a_part_promises_a_client_nothing(
     events: list[PrivacyEvent], reports: int
 ) -> None:
     proposals = asked({1: 1}, *events)
