@@ -16,7 +16,7 @@ whatever the app does. A failing app is answered by the neutral law.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,11 +39,8 @@ from flower_ldp.mechanisms.labels import SubsetSelection
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_POLICY
-from flower_ldp.wire.counts import CountsProposal, Levels, encode
+from flower_ldp.wire.counts import CountsProposal, Levels, encode, owner_of
 from flower_ldp.wire.proposal import canonical
-
-#: Texts that pandas writes in place of a missing name: these rows are no patient's, not one's.
-_NOBODY = frozenset({"", "nan", "none", "<na>", "nat"})
 
 
 @dataclass(frozen=True)
@@ -204,8 +201,8 @@ def _placed(proposal: CountsProposal, reply: RecordDict, groups: str, example: s
     wanted = {name for names in proposal.tables for name in names}
     rows = _columns(reply, wanted | {groups})
     if missing := wanted - set(rows):
-        told = f"the reply has no column {quoted(sorted(missing))}: it must be an array or list"
-        raise ReleaseError(told)
+        told = "it must be a list, or a 1-D array of text, integers or 64-bit numbers"
+        raise ReleaseError(f"the reply has no column {quoted(sorted(missing))}: {told}")
     sizes = {len(rows[name]) for name in wanted}
     if len(sizes) != 1:
         raise ReleaseError(f"columns must be of one length, got {sorted(sizes)}")
@@ -219,10 +216,9 @@ def _placed(proposal: CountsProposal, reply: RecordDict, groups: str, example: s
     return _owned(places, whose)
 
 
-def _owned(places: Any, whose: Iterable[Hashable]) -> PlacedRows:
+def _owned(places: Any, whose: Iterable[Any]) -> PlacedRows:
     """Return the rows of somebody."""
-    named = [None if str(one).strip().lower() in _NOBODY else one for one in whose]
-    members = by_group(named, len(places))
+    members = by_group(map(owner_of, whose), len(places))
     kept = np.concatenate([np.empty(0, dtype=np.int64), *members])
     owners = np.repeat(np.arange(len(members)), [len(one) for one in members])
     return places[kept], owners
@@ -235,9 +231,20 @@ def _columns(reply: RecordDict, wanted: set[str]) -> dict[str, Any]:
         for name in wanted & set(record):
             value = record[name]
             values: Any = open_array(value) if isinstance(value, Array) else value
-            if not isinstance(values, list) and np.ndim(values) != 1:
+            if not isinstance(values, list) and not _is_column(values):
                 continue
             if name in found:
                 raise ReleaseError(f"the reply has two columns {quoted(name)}")
             found[name] = values
     return found
+
+
+def _is_column(values: Any) -> bool:
+    """Return whether one row that turns it into text leaves all others as they are.
+
+    Dates change their text with the finest of them, and shorter floats their value.
+    """
+    if np.ndim(values) != 1:
+        return False
+    kind, size = values.dtype.kind, values.dtype.itemsize
+    return kind in "biuSU" or (kind, size) in {("f", 8), ("c", 16)}

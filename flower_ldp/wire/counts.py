@@ -6,6 +6,7 @@ each table of a site adds up to its examples.
 
 Each value is read by itself, whatever type its array has: a text that reads as a number is that
 number. One row that turns a column into text, or integers into floats, thereby moves no other row.
+Floats of fewer than 64 bits, and dates, would be moved: they are no columns.
 
 With the unit ``"example"`` a report is the number of examples by the site's policy and the noisy
 counts of all tables, table by table with the last column's levels next to each other, as integers
@@ -18,7 +19,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -26,6 +28,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from flower_ldp.accounting.ledger.charges import MOST_PARAMETERS
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.base import typed
 from flower_ldp.mechanisms.joint_counts import JointCounts
@@ -40,6 +43,8 @@ _MECHANISM = "counts"
 _FIELDS = {"version", "mechanism", "epsilon", "delta", "columns", "tables", "unit"}
 _BYTES = 8
 _MOST_EXAMPLES = 10**12
+# What pandas and Python write for no value.
+_NOBODY = {"", "nan", "none", "nat", "<na>"}
 
 #: Edges of a column's intervals, or its categories.
 Levels: TypeAlias = Sequence[float] | Sequence[str]
@@ -85,6 +90,8 @@ class CountsProposal:
         if self.unit is Unit.LABEL:
             raise ValueError("counts are per example or per client")
         _ = self.mechanism, self.sets
+        if len(json.dumps(self.to_fields())) > MOST_PARAMETERS:
+            raise ValueError(f"levels and tables must have at most {MOST_PARAMETERS} characters")
 
     @cached_property
     def mechanism(self) -> JointCounts:
@@ -239,21 +246,44 @@ def _numbers(values: Any) -> NDArray[np.float64]:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, complex):  # what numpy made of a column for one such row's sake
-        value = value.real if value.imag == 0 else None
+    """Return a value's number, whatever type its column was given for the sake of other rows."""
+    plain = _decoded(value)
     try:
-        return float({"True": 1.0, "False": 0.0}.get(str(value), value))
+        found = complex({"True": 1.0, "False": 0.0}.get(plain, plain))
     except Exception:  # by no type of its own: of texts, numpy's scalars, integers without end
         return math.nan
+    return found.real if found.imag == 0 else math.nan
 
 
 def _key(value: Any) -> float | str | None:
-    """Return what a category is told by: its number, or else its text; None for NaN."""
-    number = _number(value)
+    """Return what a category is told by: its number, or else its text; None for neither."""
+    number, text = _number(value), _decoded(value)
     if not math.isnan(number):
         return number
-    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    return None if text.strip().lower().lstrip("+-") == "nan" else text.strip()
+    if not isinstance(text, str) or text.strip().lower().lstrip("+-") == "nan":
+        return None
+    return text.strip()
+
+
+def owner_of(value: Any) -> Hashable:
+    """Return whose a row is, a number however it is written or a text; None or NaN for nobody.
+
+    One row that turns a column of numbers into text splits no others, as ``1`` and ``1.0``.
+    """
+    plain = _decoded(value)
+    if isinstance(plain, (int, np.integer)):  # exact, also beyond a float's 53 bits
+        return int(plain)
+    number = _number(plain)
+    if not isinstance(plain, str):
+        return number
+    with suppress(ValueError):
+        return int(plain)
+    text = plain.strip()
+    return number if math.isfinite(number) else None if text.lower() in _NOBODY else text
+
+
+def _decoded(value: Any) -> Any:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def is_text(levels: Levels) -> bool:
@@ -267,6 +297,7 @@ def _plain(levels: Levels) -> list[str | float]:
 
 def _read(fields: Mapping[str, object], name: str) -> Any:
     try:
-        return json.loads(typed(fields, name, str))
+        # No integer is beyond all floats then, and infinity is no edge.
+        return json.loads(typed(fields, name, str), parse_int=float)
     except (ValueError, RecursionError) as error:
         raise WireError("fields", f"{name} is no JSON: {type(error).__name__}") from None

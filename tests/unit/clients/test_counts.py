@@ -124,7 +124,7 @@ TABLES = [2, 2, 1, 0, 1, 0, 1, 1, 1, 0, 0, 1, 0, 0, 0, 0]
     [
         ROWS,
         {"age": np.array(AGES), "sex": np.array(SEXES)},
-        {"age": np.array(AGES, dtype=np.float32), "sex": np.array(SEXES, dtype="S1")},
+        {"age": np.array(AGES, dtype=">f8"), "sex": np.array(SEXES, dtype="S1")},
         {"age": np.array(AGES).astype(int), "sex": [f" {one}" for one in SEXES]},
         {"age": [str(one) for one in AGES], "sex": SEXES},
     ],
@@ -164,6 +164,57 @@ def test_noise_is_added_and_a_repeated_message_costs_nothing(tmp_path: Path, num
 #: What one row may hold in place of an age or a sex.
 ANY_AGE: list[Any] = [-1.0, 41, 1e300, math.nan, math.inf, "x", "50", True, 3 + 4j, b"70", "True"]
 ANY_SEX: list[Any] = ["M", "f", "nan", 1, math.nan, True, b"F", 2.5]
+ILL, ANY_ILL = [True, False, True, False], [b"x", "x", "True", b"0", 7, math.nan, 3 + 4j]
+
+
+@pytest.mark.parametrize("levels", [["0", "1"], [0.0, 0.5, 1.0]])
+@pytest.mark.parametrize("more", [[], ["x"], [b"x"], [3 + 4j]])
+def test_truth_is_read_alike_beside_any_value(levels: Any, more: list[Any]) -> None:
+    """Also as bytes, and as complex numbers that a second row turns into text."""
+    for odd in ANY_ILL:
+        column = np.array([*ILL, odd])
+        found = codes_of(levels, np.concatenate([column, np.array(more)]) if more else column)
+        assert found[:4].tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.usefixtures("silent")
+def test_an_integer_without_end_is_no_category(tmp_path: Path) -> None:
+    """Python raises for its text, which ended the counts of the run."""
+    ward = Ward(tmp_path, {"age": AGES, "sex": [1, 2, 3, 4, 10**5000]})
+    assert ward.counts()[:4] == TABLES[:4]
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize(
+    "whose",
+    [
+        np.array([1, 1.0, 2, 2, math.nan]),
+        np.array([1, 1.0, 2, 2, "x"]),
+        np.array([1, 1.0, 2, 2, 3 + 4j]),
+        np.array([True, 1.0, 2, 2, b"x"]),
+        ["1", "1.0", "2", "02", "None"],
+        ["1", "1.0", "2", "02", "9007199254740993"],
+        [1, 1, 9007199254740993, 9007199254740993, 9007199254740992],
+    ],
+)
+def test_no_row_splits_the_patient_of_others(tmp_path: Path, whose: Any) -> None:
+    """The first two are one patient, and so are the next two, whatever the last is."""
+    ward = Ward(tmp_path, {**ROWS, "patient": whose}, example="patient")
+    moved = np.array(ward.counts()[:4]) - [0.5, 1, 0.5, 0]
+    assert moved.min() >= 0
+    assert moved.sum() in (0, 1)
+
+
+@pytest.mark.usefixtures("silent")
+@pytest.mark.parametrize("nobody", ["", "None", "nan", " NaN", "NaT", "<NA>"])
+def test_a_missing_patient_written_as_text_is_nobody(tmp_path: Path, nobody: str) -> None:
+    whose = ["a", "b", nobody, nobody, nobody]
+    assert sum(Ward(tmp_path, {**ROWS, "patient": whose}, example="patient").counts()[:4]) == 2
+
+
+def test_a_question_too_long_for_a_ledger_is_refused_as_such() -> None:
+    with pytest.raises(ValueError, match="must have at most 65536 characters"):
+        CountsProposal({"age": [one / 7 for one in range(5_000)]}, [("age",)], 1.0)
 
 
 @pytest.mark.usefixtures("silent")
@@ -260,6 +311,8 @@ def test_what_leaves_then_is_of_no_row(tmp_path: Path) -> None:
         ({"age": AGES}, {}, "no column ['sex']"),
         ({**ROWS, "sex": SEXES[:3]}, {}, "of one length, got [3, 5]"),
         ({**ROWS, "age": np.zeros((5, 1))}, {}, "no column ['age']"),
+        ({**ROWS, "age": np.array(AGES, dtype=np.float32)}, {}, "or a 1-D array of text, integers"),
+        ({**ROWS, "age": np.array(["2020-01-01"] * 5, dtype="M8[D]")}, {}, "no column ['age']"),
         (ROWS, {"example": "patient"}, "no column 'patient' says of each row whose it is"),
     ],
 )
@@ -323,6 +376,7 @@ def test_replacing_one_patient_moves_no_more_than_the_sensitivity(tmp_path: Path
         ({"columns": '{"age": [NaN, 1], "sex": ["F"]}'}, "domain"),
         ({"columns": '{"age": [], "sex": ["F"]}'}, "domain"),
         ({"columns": '{"age": [[], 1], "sex": ["F"]}'}, "domain"),
+        ({"columns": '{"age": [0, 1' + "0" * 400 + '], "sex": ["F"]}'}, "domain"),
         ({"columns": '{"age": [0, 1], "sex": ["F", 1]}'}, "domain"),
         ({"columns": '{"age": [0, 1], "sex": ["1", "1.0"]}'}, "domain"),
         ({"columns": '{"age": [0, 1], "sex": ["F", "NaN"]}'}, "domain"),
