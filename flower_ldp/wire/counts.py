@@ -270,15 +270,12 @@ def owner_of(value: Any) -> Hashable:
 
     One row that turns a column of numbers into text splits no others, as ``1`` and ``1.0``.
     """
-    plain = _decoded(value)
-    if isinstance(plain, (int, np.integer)):  # exact, also beyond a float's 53 bits
-        return int(plain)
-    number = _number(plain)
-    if not isinstance(plain, str):
+    plain, number = _decoded(value), _number(value)
+    if not isinstance(plain, (str, int, np.integer)):
         return number
     with suppress(ValueError):
-        return int(plain)
-    text = plain.strip()
+        return int(plain)  # exact, also beyond a float's 53 bits
+    text = str(plain).strip()
     return number if math.isfinite(number) else None if text.lower() in _NOBODY else text
 
 
