@@ -128,6 +128,8 @@ class ShuffledReports:
         check_in("[0, inf)", "epsilon", epsilon)
         if epsilon >= self.local_epsilon:
             return 0.0
+        if self.local_epsilon > _LARGEST_EPSILON:  # of weights that doubles do not hold
+            return 1.0
         factor, number = math.exp(epsilon), min(self.reports, MOST_REPORTS)
         log_blanket = math.fsum(part.log_blanket for part in self.parts)
         values, masses = [0.0], [-math.expm1(log_blanket)]

@@ -109,7 +109,7 @@ def serve(
             ssl_certfile=tls_certificate,
             access_log=False,
             server_header=False,
-            lifespan="off",
+            lifespan="on",
         )
         report.line(f"analyzer {analyzer.signer}, minimum {minimum:,}", key=analyzer.signer)
         uvicorn.Server(config).run()

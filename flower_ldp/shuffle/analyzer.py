@@ -124,8 +124,7 @@ class ReportAnalyzer:
         self._lock = threading.RLock()
         self._db = _opened(None if state is None else Path(state))
         weakref.finalize(self, self._db.close).atexit = False
-        with self._transaction():
-            pass  # erases what is old, and compares the anchor
+        self.erase_old()
 
     def __enter__(self) -> ReportAnalyzer:
         return self
@@ -144,6 +143,7 @@ class ReportAnalyzer:
         AnalyzerRefusal ``"run"`` if the run has ended; ValueError for no run's number.
         """
         check_run(run_id)
+        self.erase_old()
         with self._transaction():
             found = self._run(run_id)
             if found is not None:
@@ -166,6 +166,7 @@ class ReportAnalyzer:
         """
         asked = SealedProposal.parse(batch.proposal)
         run_id, now, digest = asked.sealing.key.run_id, asked.sealing.server_round, batch.digest()
+        self.erase_old()
         with self._transaction():
             place = str(run_id), now
             stored = self._db.execute(
@@ -184,6 +185,15 @@ class ReportAnalyzer:
             self._db.execute("INSERT INTO answer VALUES (?, ?, ?, ?, ?)", values)
             self._note(b"answer", f"{run_id} {now}".encode(), digest)
         return found
+
+    def erase_old(self) -> None:
+        """Erase the private keys of runs older than the days, in a commit of its own.
+
+        A refusal takes back what its transaction wrote. Each request does this first; a service
+        does it without requests too.
+        """
+        with self._transaction():
+            self._erase("made < ?", self._clock() - self._seconds)
 
     def end_run(self, run_id: int) -> None:
         """Erase a run's private key; stored answers stay. Twice does nothing."""
@@ -213,7 +223,6 @@ class ReportAnalyzer:
                 self._db.execute("BEGIN IMMEDIATE")
                 try:
                     self._compare()
-                    self._erase("made < ?", self._clock() - self._seconds)
                     yield
                     self._db.execute("COMMIT")
                 except BaseException:

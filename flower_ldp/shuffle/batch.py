@@ -43,6 +43,7 @@ from flower_ldp.wire.proposal import UpdateProposal, split_health
 MOST_BYTES, _MOST_TEXT = 1 << 28, 1 << 16
 #: Bytes of a length in a batch.
 _LENGTH = 4
+_LEAST_LENGTH = sealed_length(1)
 #: Why an analyzer gives no sums. They depend on public facts alone.
 UNKNOWN_RUN, OTHER_BATCH, TOO_FEW, NO_PROPOSAL = "run", "round", "minimum", "proposal"
 
@@ -139,13 +140,14 @@ class Batch:
         )
         begin = 2 * _LENGTH + text_length
         rest = len(data) - begin
-        if rest < 0 or (rest % length if length else rest):
+        # Shorter ones would take many times the batch's memory.
+        if rest < 0 or (rest and (length < _LEAST_LENGTH or rest % length)):
             raise AnalyzerRefusal(NO_PROPOSAL, f"{len(data)} bytes are no batch")
         try:
             text = data[2 * _LENGTH : begin].decode()
         except UnicodeDecodeError:
             raise AnalyzerRefusal(NO_PROPOSAL, "the proposal is no text") from None
-        places = range(begin, len(data), length) if length else ()
+        places = range(begin, len(data), length) if rest else ()
         return cls(text, tuple(data[at : at + length] for at in places))
 
 
@@ -246,12 +248,14 @@ def add_up(
     if len(reports) < minimum:
         told = f"{len(reports):,} reports of this proposal are left of {len(batch.sealed):,}"
         raise AnalyzerRefusal(TOO_FEW, f"{told}, and {minimum:,} are the fewest ({dict(rejected)})")
+    at_minimum = asked.central_epsilon(minimum, delta)
     return ReportSums(
         total=mechanism.total(reports, entries),
         accepted=len(reports),
         rejected=dict(rejected),
         ones=None if proposal.health is None else ones,
-        central_epsilon=asked.central_epsilon(len(reports), delta),
-        central_epsilon_minimum=asked.central_epsilon(minimum, delta),
+        # More honest reports cost no more: a bound above that of fewer is only looser.
+        central_epsilon=min(at_minimum, asked.central_epsilon(len(reports), delta)),
+        central_epsilon_minimum=at_minimum,
         delta=delta,
     )

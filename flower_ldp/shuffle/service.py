@@ -12,9 +12,11 @@ A request without the token is answered by 401 before anything of its body is re
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from flower_ldp.errors import LdpError, needed
@@ -30,6 +32,8 @@ with needed("the analyzer's service needs Starlette and uvicorn", "shuffle"):
 
 _log = logging.getLogger("flower_ldp")
 _MOST_RUN = 1 << 64
+#: Seconds from one look for old keys to the next: a server that died sends no request.
+_ERASE_EVERY = 600.0
 
 
 def application(analyzer: ReportAnalyzer, token: str) -> Starlette:
@@ -86,7 +90,22 @@ def application(analyzer: ReportAnalyzer, token: str) -> Starlette:
         Route("/runs/{run_id}/key", guarded(end), methods=["DELETE"]),
         Route("/sums", guarded(sums), methods=["POST"]),
     ]
-    return Starlette(routes=routes)
+
+    async def erase() -> None:
+        while True:
+            try:
+                await run_in_threadpool(analyzer.erase_old)
+            except LdpError as error:
+                _log.error("old keys are not erased yet: %s", error)
+            await asyncio.sleep(_ERASE_EVERY)
+
+    @asynccontextmanager
+    async def running(_: Starlette) -> AsyncIterator[None]:
+        erasing = asyncio.create_task(erase())
+        yield
+        erasing.cancel()
+
+    return Starlette(routes=routes, lifespan=running)
 
 
 class _TooLongError(Exception):

@@ -244,6 +244,18 @@ def test_bits_are_exact(reports: int, local: float) -> None:
         assert epsilon * (1 - 1e-9) <= found <= epsilon * (1 + 1e-4) + 1e-12
 
 
+@pytest.mark.parametrize("local", [37.0, 50.0, 100.0])
+def test_bits_of_a_large_epsilon_have_one(local: float) -> None:
+    """Beside 1 the chance of the other bit is no double, and it is still no 0."""
+    found = ShuffledReports((FavouredPart(local, 0.5),), 1_000).epsilon(1e-6)
+    assert 0.9 * local < found <= local
+
+
+def test_parts_beyond_doubles_have_the_local_epsilon() -> None:
+    parts = FavouredPart(100.0, 0.1), FavouredPart(100.0, 0.5)
+    assert ShuffledReports(parts, 2_000).epsilon(1e-6) == 200.0
+
+
 def test_many_bits_are_those_of_polynomials() -> None:
     local, reports, delta = 1.0, 60, 1e-4
     keep = 1.0 / (1.0 + math.exp(-local))

@@ -21,7 +21,7 @@ from flower_ldp.accounting.shuffled import ShuffledReports, favoured_part
 from flower_ldp.mechanisms import Codeword
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.shuffle import AnalyzerError, AnalyzerRefusal, ReportAnalyzer, ReportSums, sealing
-from flower_ldp.shuffle.batch import Batch
+from flower_ldp.shuffle.batch import Batch, SealedProposal
 from flower_ldp.shuffle.sealing import Opener, Sealing, new_run_key
 from tests.unit.shuffle.batches import (
     ENTRIES,
@@ -228,6 +228,35 @@ def test_a_forgotten_runs_key_is_erased_after_its_days(tmp_path: Path) -> None:
         now[0] += 2 * 86_400.0 + 1.0
         assert analyzer.run_key(8).run_id == 8
         assert refused(analyzer, batch_of(key, 30))[1].endswith("its key is erased")
+
+
+def test_the_claim_is_never_above_that_at_the_minimum() -> None:
+    """Also where the bound for one more report is looser than the gain by it."""
+    loose = Codeword(15.0, favoured=43).sized(ENTRIES)
+    analyzer = ReportAnalyzer(1, delta=0.5)
+    batch = batch_of(analyzer.run_key(RUN), 2, mechanism=loose)
+    asked = SealedProposal.parse(batch.proposal)
+    assert asked.central_epsilon(2, 0.5) > asked.central_epsilon(1, 0.5)
+    found = analyzer.sums(batch)
+    assert found.central_epsilon == found.central_epsilon_minimum
+
+
+def test_a_batch_of_ciphertexts_of_one_byte_is_not_cut_up() -> None:
+    """It would take many times its size in memory."""
+    text = text_of(ReportAnalyzer(1).run_key(RUN)).encode()
+    head = len(text).to_bytes(4, "big") + (1).to_bytes(4, "big")
+    with pytest.raises(AnalyzerRefusal, match="bytes are no batch") as raised:
+        Batch.from_bytes(head + text + bytes(1_000))
+    assert raised.value.code == "proposal"
+
+
+def test_a_refused_request_after_its_days_erases_the_key_too() -> None:
+    now = [1_000_000.0]
+    analyzer = ReportAnalyzer(FEW, days=2.0, clock=lambda: now[0])
+    batch = batch_of(analyzer.run_key(RUN), 30)
+    now[0] += 2 * 86_400.0 + 1.0
+    assert refused(analyzer, batch)[1].endswith("its key is erased")
+    assert analyzer._db.execute("SELECT secret FROM run").fetchall() == [(None,)]
 
 
 def test_a_minimum_that_changes_is_not_that_of_runs_underway(tmp_path: Path) -> None:

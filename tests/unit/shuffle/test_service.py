@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import os
 import signal
@@ -19,8 +20,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flower_ldp.shuffle import Analyzer, AnalyzerError, AnalyzerRefusal
+from flower_ldp.shuffle import Analyzer, AnalyzerError, AnalyzerRefusal, ReportAnalyzer
 from flower_ldp.shuffle import remote as remote_module
+from flower_ldp.shuffle import service as service_module
 from tests.unit.shuffle.batches import RUN, batch_of
 from tests.unit.shuffle.certificates import make_certificate
 
@@ -89,6 +91,24 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     found.start()
     yield found
     found.stop(signal.SIGKILL)
+
+
+def test_a_service_without_requests_erases_old_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    analyzer = ReportAnalyzer(FEW, days=1.0, clock=lambda: now[0])
+    analyzer.run_key(RUN)
+    monkeypatch.setattr(service_module, "_ERASE_EVERY", 0.01)
+    app = service_module.application(analyzer, "token")
+
+    async def idle() -> None:
+        async with app.router.lifespan_context(app):
+            await asyncio.sleep(0.1)
+            assert analyzer._db.execute("SELECT secret FROM run").fetchone() != (None,)
+            now[0] = 86_401.0
+            await asyncio.sleep(0.5)
+
+    asyncio.run(idle())
+    assert analyzer._db.execute("SELECT secret FROM run").fetchone() == (None,)
 
 
 def test_the_same_sums_come_from_the_service(service: Service) -> None:
