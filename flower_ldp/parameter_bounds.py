@@ -13,6 +13,9 @@ from typing import Any, get_args, get_type_hints
 
 from flower_ldp.errors import quoted
 
+MOST_PARAMETERS = 65_536
+"""Characters of a release's parameters as JSON, which ledgers store."""
+
 
 @dataclass(frozen=True)
 class Bounded:

@@ -28,13 +28,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from flower_ldp.accounting.ledger.charges import MOST_PARAMETERS
 from flower_ldp.errors import WireError, quoted
 from flower_ldp.mechanisms.base import typed
 from flower_ldp.mechanisms.joint_counts import JointCounts
 from flower_ldp.mechanisms.labels import SubsetSelection
 from flower_ldp.mechanisms.random import Floats, Ints
-from flower_ldp.parameter_bounds import check_in
+from flower_ldp.parameter_bounds import MOST_PARAMETERS, check_in
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.wire.proposal import Field, check_version, in_domain
 

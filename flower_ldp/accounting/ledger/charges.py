@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 from flower_ldp.accounting.amounts import COUNTED, ZCDP, Amount, Book, ExactEvent, check_name
 from flower_ldp.accounting.zcdp import largest_rho, zcdp_cost
 from flower_ldp.errors import LedgerError, quoted
-from flower_ldp.parameter_bounds import Bounded, Checked, check_fields
+from flower_ldp.parameter_bounds import MOST_PARAMETERS, Bounded, Checked, check_fields
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 
 Scope = Literal["run", "life", "window"]
@@ -26,7 +26,6 @@ Kind = Literal["again", "acknowledged", "failed", "unprotected"]
 """What is counted beside charges: a stored report that was sent again, a message that was
 acknowledged with nothing in it, an app that failed after a charge, a raw reply (NOT_ENCRYPT)."""
 
-MOST_PARAMETERS = 65_536
 MOST_REPORT = 2**28
 """Longest report that is stored, in bytes."""
 NO_RUN = 0

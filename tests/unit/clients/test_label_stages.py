@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.accounting.ledger.charges import MOST_PARAMETERS
 from flower_ldp.clients import LabelStages, OwnerAuthorizer, PrivateLabels, ReleaseRequest
 from flower_ldp.errors import BudgetExhausted, RefusalError, ReleaseError
 from flower_ldp.mechanisms import CodebookEmbedding, KaryResponse, RRWithPrior
+from flower_ldp.parameter_bounds import MOST_PARAMETERS
 from flower_ldp.policy import REFUSED_POLICY, load_policy
 from flower_ldp.privacy import PrivacyEvent, Unit
 from flower_ldp.wire.proposal import canonical
