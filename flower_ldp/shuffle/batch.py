@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -194,9 +195,9 @@ class ReportSums:
             found = cls(total=total, **told)
             numbers: list[Any] = [found.accepted, *found.rejected.values()]
             numbers += [0 if found.ones is None else found.ones]
-            epsilons = (found.central_epsilon, found.central_epsilon_minimum, found.delta)
+            claimed = (found.central_epsilon, found.central_epsilon_minimum, found.delta)
             right = all(type(one) is int and one >= 0 for one in numbers)
-            right = right and all(type(one) is float for one in epsilons)
+            right = right and all(type(one) is float and 0 <= one < math.inf for one in claimed)
         except (TypeError, ValueError, AttributeError, RecursionError) as error:
             raise AnalyzerError(f"the analyzer's answer is none: {error}") from None
         if not right or total.shape != (entries,) or not np.isfinite(total).all():

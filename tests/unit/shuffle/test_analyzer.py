@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sqlite3
@@ -387,3 +388,13 @@ def test_a_malformed_batch_is_refused(
 def test_a_malformed_answer_is_an_error(data: bytes) -> None:
     with pytest.raises(AnalyzerError):
         ReportSums.from_bytes(data, ENTRIES)
+
+
+@pytest.mark.parametrize("name", ["central_epsilon", "central_epsilon_minimum", "delta"])
+@pytest.mark.parametrize("claimed", [math.nan, math.inf, -1.0])
+def test_an_answer_that_claims_no_number_is_an_error(
+    analyzer: ReportAnalyzer, name: str, claimed: float
+) -> None:
+    found = analyzer.sums(batch_of(analyzer.run_key(RUN), 30))
+    with pytest.raises(AnalyzerError):
+        ReportSums.from_bytes(replace(found, **{name: claimed}).to_bytes(), ENTRIES)
