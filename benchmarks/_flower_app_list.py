@@ -92,7 +92,7 @@ APPS = (
         "MNIST, 32 x 32",
         config={"fraction-train": 1.0},
         route=dpsgd(3, 40, 0.02, 4_800),
-        reason="1.2 million weights; one trial, stopped after a round, had 12 % on held-out rows",
+        reason="1.2 million weights; its one trial, stopped after a round, had 12 %, too",
     ),
     App(
         "quickstart-huggingface",
