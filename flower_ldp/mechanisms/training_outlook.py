@@ -164,7 +164,7 @@ class TrainingOutlook:
             "noise"
         )
         if self.remedies is None:
-            return f"{told}. A model that learns without noise learns."
+            return f"{told}. Small models that learn without noise learn; deep ones may not."
         return f"{told}. Good would be {self.remedies}. {' '.join(self._routes())}"
 
     def _routes(self) -> list[str]:
