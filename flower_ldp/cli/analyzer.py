@@ -98,9 +98,11 @@ def serve(
     if not _TOKEN.fullmatch(token):
         raise AnalyzerError(f"{_token_of(key)} holds no token: make a key anew, by {_KEYGEN}")
     place = None if anchor is None else FileAnchor(anchor.absolute())
-    signing, terms = own_key(key), {"state": state, "delta": delta, "days": days}
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    with ReportAnalyzer(minimum, signing=signing, anchor=place, **terms) as analyzer:  # type: ignore[arg-type]
+    signing = own_key(key)
+    with ReportAnalyzer(
+        minimum, signing=signing, anchor=place, state=state, delta=delta, days=days
+    ) as analyzer:
         config = uvicorn.Config(
             application(analyzer, token),
             host=host,

@@ -85,7 +85,26 @@ class CountsRelease(Release):
 
 
 @dataclass(frozen=True)
-class OpenCounts(OpenRelease):
+class _OpenQuestion(OpenRelease):
+    proposal: CountsProposal
+
+    @property
+    def events(self) -> tuple[PrivacyEvent, ...]:
+        """Cost of the answer."""
+        return self.proposal.events()
+
+    @property
+    def parameters(self) -> str:
+        """The question."""
+        return canonical(self.proposal.to_fields())
+
+    def check_form(self, report: bytes) -> None:
+        """Raise WireError unless it answers the question."""
+        self.proposal.decode(report)
+
+
+@dataclass(frozen=True)
+class OpenCounts(_OpenQuestion):
     """A question for counts.
 
     Parameters
@@ -98,20 +117,9 @@ class OpenCounts(OpenRelease):
         Their number and unit by the policy.
     """
 
-    proposal: CountsProposal
     groups: str
     examples: int = 1
     example: str = UNKNOWN
-
-    @property
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Cost of all tables."""
-        return self.proposal.events()
-
-    @property
-    def parameters(self) -> str:
-        """The question."""
-        return canonical(self.proposal.to_fields())
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
         """Return the request."""
@@ -140,30 +148,15 @@ class OpenCounts(OpenRelease):
             return str(error)
         return None
 
-    def check_form(self, report: bytes) -> None:
-        """Raise WireError unless it answers the question."""
-        self.proposal.decode(report)
-
     def _rows(self, reply: RecordDict) -> PlacedRows:
         return _placed(self.proposal, reply, self.groups, self.example)
 
 
 @dataclass(frozen=True)
-class OpenRow(OpenRelease):
+class OpenRow(_OpenQuestion):
     """A question to clients with one row each."""
 
-    proposal: CountsProposal
     sets: SubsetSelection
-
-    @property
-    def events(self) -> tuple[PrivacyEvent, ...]:
-        """Cost of the answer."""
-        return self.proposal.events()
-
-    @property
-    def parameters(self) -> str:
-        """The question."""
-        return canonical(self.proposal.to_fields())
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return a set of cells, neutral unless the reply has one row."""
@@ -181,10 +174,6 @@ class OpenRow(OpenRelease):
         except ReleaseError as error:
             return str(error)
         return None
-
-    def check_form(self, report: bytes) -> None:
-        """Raise WireError unless it answers the question."""
-        self.proposal.decode(report)
 
     def _cell(self, reply: RecordDict) -> int:
         places, _ = _placed(self.proposal, reply, "", "row")
