@@ -134,11 +134,11 @@ def sent_tensors(
 ) -> dict[str, torch.Tensor]:
     """Return a message's arrays as the model's tensors; shared parameters appear once.
 
-    With ``public_base`` only weights that learn are required.
+    With ``public_base`` only weights that learn are required, each by its first name.
     """
     state, twins = model.state_dict(), _twins(model)
-    named = model.named_parameters(remove_duplicate=False)
-    needed = {name for name, p in named if p.requires_grad} if public_base else state.keys()
+    learning = {name for name, p in model.named_parameters() if p.requires_grad}
+    needed = learning if public_base else state.keys()
     odd = (needed - sent.keys()) | (sent.keys() - state.keys())
     odd = odd or {name for name in sent if tuple(state[name].shape) != sent[name].shape}
     if odd:
@@ -209,8 +209,8 @@ class _Training:
             for p in weights.values():
                 p.grad = None
         trained = {name: p.detach().cpu().numpy().copy() for name, p in weights.items()}
-        tied = {name: trained[one] for name, one in self._twins.items() if one in trained}
-        return {**self._session.sent, **trained, **tied}
+        sent, twins = self._session.sent, self._twins
+        return {name: trained.get(twins.get(name, name), array) for name, array in sent.items()}
 
     def first(self) -> dict[str, torch.Tensor]:
         sent = self._session.sent

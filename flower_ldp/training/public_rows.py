@@ -5,7 +5,6 @@ from torch import nn
 
 from flower_ldp.clients.session import Data
 from flower_ldp.training.gradients import RowLoss, RowModel, clipping_factor, length
-from flower_ldp.training.private import sent_tensors
 from flower_ldp.training.rows import Rows
 
 #: Of fewer rows the estimate is chance.
@@ -38,11 +37,8 @@ def public_agreement(
     """
     if len(rows) < _LEAST_ROWS:
         raise ValueError(f"rows must be at least {_LEAST_ROWS}, got {len(rows)}: add public rows")
-    found = sent_tensors({name: one.numpy() for name, one in model.state_dict().items()}, model)
-    learning = [name for name, p in model.named_parameters() if p.requires_grad]
-    weights = {name: found[name] for name in learning}
-    fixed = {name: one for name, one in found.items() if name not in weights}
-    asked = RowModel(model, loss, Rows(rows, rows[0], strict=True), fixed, learning)
+    weights = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    asked = RowModel(model, loss, Rows(rows, rows[0], strict=True), {}, list(weights))
     asked.check(weights)
     total = torch.zeros(sum(one.numel() for one in weights.values()), dtype=torch.float64)
     squares = 0.0

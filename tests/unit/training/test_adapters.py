@@ -104,6 +104,37 @@ def test_shared_weights_may_come_by_either_name() -> None:
     assert found["base_layer.bias"].item() == WHOLE["base_layer.bias"].item() + 1
 
 
+class Tied(nn.Module):
+    """Two layers that share a weight, as a language model's first and last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = nn.Linear(2, 2).requires_grad_(False)
+        self.first, self.last = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.last.weight = self.first.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.last(self.base(self.first(x))).sum(1, keepdim=True)
+        return found
+
+
+def tied() -> nn.Module:
+    torch.manual_seed(0)
+    return Tied()
+
+
+def test_a_shared_weight_that_learns_comes_by_its_first_name(tmp_path: Path) -> None:
+    """As ``named_parameters`` has it; where both names are sent, both have the same numbers."""
+    sent = {n: p.detach().numpy().copy() for n, p in tied().named_parameters() if p.requires_grad}
+    assert list(sent) == ["first.weight", "first.bias", "last.bias"]
+    found = asked(tmp_path / "once", sent, model=tied, public_base=True)
+    assert found.keys() == sent.keys()
+    whole = asked(tmp_path / "whole", state_of(tied()), model=tied)
+    assert all(np.array_equal(array, whole[name]) for name, array in found.items())
+    assert np.array_equal(whole["first.weight"], whole["last.weight"])
+    assert not np.array_equal(whole["first.weight"], sent["first.weight"])
+
+
 def test_a_count_is_of_the_adapters_sent() -> None:
     low = {name: np.ones_like(array) * 100 for name, array in ADAPTERS.items()}
     session = CountSession(ExampleMean(100.0, len(ROWS)), "row", low)

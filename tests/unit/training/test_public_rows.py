@@ -48,6 +48,25 @@ def test_weights_that_do_not_learn_count_nowhere() -> None:
     assert public_agreement(head, data, SQUARES) == pytest.approx(alone, rel=1e-4)
 
 
+def test_a_frozen_base_may_have_a_dtype_that_numpy_lacks() -> None:
+    torch.manual_seed(6)
+    base = nn.Linear(3, 2).bfloat16().requires_grad_(False)
+    head, data = nn.Linear(2, 1), rows(25)
+    widened = [(base(x.bfloat16()).float(), y) for x, y in data]
+
+    class Widened(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base, self.head = base, head
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self.head(self.base(x.bfloat16()).float())
+            return found
+
+    alone = public_agreement(head, widened, SQUARES)
+    assert public_agreement(Widened(), data, SQUARES) == pytest.approx(alone, rel=1e-4)
+
+
 def test_too_few_rows_are_refused() -> None:
     with pytest.raises(ValueError, match="rows must be at least 20, got 19"):
         public_agreement(nn.Linear(3, 1), rows(19), SQUARES)
