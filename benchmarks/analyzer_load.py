@@ -48,7 +48,7 @@ def main(
         for server_round in range(1, repeats + 1):
             sealing = Sealing(key, server_round)
             fields = {**UpdateProposal(mechanism).to_fields(), "dimension": weights}
-            text = canonical({**fields, **sealing.stated()})
+            text = canonical({**fields, **sealing.to_fields()})
             drawn = (
                 CodewordReport(plan.order, rng.below(plan.rotations), rng.below(plan.order), 1)
                 for _ in range(reports)

@@ -24,10 +24,10 @@ _MOST_QUOTED = 80
 
 @contextmanager
 def needed(what: str, extra: str) -> Iterator[None]:
-    """Return the sentence that names the extra of this package with a missing import."""
+    """Raise ModuleNotFoundError that names this package's extra for an import that fails."""
     try:
         yield
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         if (error.name or "").partition(".")[0] == "flower_ldp":
             raise
         told = f"{what}: pip install 'flower-ldp[{extra}]'"

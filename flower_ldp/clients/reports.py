@@ -27,13 +27,7 @@ from flower_ldp.mechanisms.random import RandomSource, uniform_subset
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_PROPOSAL
-from flower_ldp.shuffle.sealing import (
-    Sealing,
-    check_installed,
-    sealed_length,
-    stated,
-    without_sealing,
-)
+from flower_ldp.shuffle.sealing import Sealing, sealed_length, stated, without_sealing
 from flower_ldp.wire import evaluation as wire
 from flower_ldp.wire.layout import ModelLayout, Trainable, named_by, patterns_of, without_part
 from flower_ldp.wire.proposal import (
@@ -54,10 +48,13 @@ def read_proposal(
 ) -> tuple[UpdateProposal[MechanismT], ModelLayout, dict[str, NDArray[Any]], Sealing | None]:
     """Return proposal, layout, model and sealing of a message; errors as ``open``."""
     fields, part = without_part(release.proposed(content))
-    fields, sealing = without_sealing(fields)
+    try:
+        fields, sealing = without_sealing(fields)
+    except ModuleNotFoundError as error:  # the extra
+        raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
     proposal = UpdateProposal.from_fields(fields, known)
-    if sealing is not None:
-        _check_sealing(proposal)
+    if sealing is not None and not isinstance(proposal.mechanism, Codeword):
+        raise WireError("fields", f"an analyzer adds up codewords, not {proposal.mechanism.name}")
     sent = release.single_model(content)
     # An app that names what it trains may reply with that alone, also where it is all there is
     # to train and the proposal names nothing: counters and arrays without entries are not of it.
@@ -70,15 +67,6 @@ def read_proposal(
             raise WireError("trainable", f"here alone: {more}, at the server alone: {less}")
     release.check_storable(proposal.report_bytes(layout.entries))
     return proposal, layout, sent, sealing
-
-
-def _check_sealing(proposal: UpdateProposal[Any]) -> None:
-    if not isinstance(proposal.mechanism, Codeword):
-        raise WireError("fields", f"an analyzer adds up codewords, not {proposal.mechanism.name}")
-    try:
-        check_installed()
-    except ModuleNotFoundError as error:
-        raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
 
 
 def trained_model(reply: RecordDict, layout: ModelLayout) -> dict[str, NDArray[Any]]:

@@ -41,7 +41,7 @@ from flower_ldp.shuffle.batch import (
     SealedProposal,
     add_up,
 )
-from flower_ldp.shuffle.sealing import RunKey, check_installed, new_run_key, signer_of
+from flower_ldp.shuffle.sealing import RunKey, new_run_key, signer_of, suite
 
 _APPLICATION, _VERSION = 0x464C4441, 1  # "FLDA"
 _SCHEMA = """
@@ -113,7 +113,7 @@ class ReportAnalyzer:
         anchor: Anchor | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        check_installed()
+        suite()
         check_in("[1, 2^32]", "minimum", minimum, int)
         check_in("(0, 1)", "delta", delta)
         check_in("(0, 3650]", "days", days)

@@ -7,8 +7,8 @@ blocks is therefore not opened, and hides nobody.
 
 **Left out, one by one:** ciphertexts of another run, round or proposal, further copies of one, and
 what is no report. An honest client sends none of these, whatever its data, so that their numbers
-tell nothing. Copies are noticed by the encapsulated key, without the bit that X25519 ignores, and
-by the random bytes inside. Only what was opened is compared: junk takes no report's place.
+tell nothing. Copies are equal bytes: a changed ciphertext does not open, and only its client can
+seal a report again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,8 @@ from flower_ldp.mechanisms.base import typed
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.random import Floats
 from flower_ldp.shuffle.sealing import (
-    ENCAPSULATED,
-    KEY_FIELD,
-    ROUND_FIELD,
-    Opener,
     Sealing,
+    private_key,
     sealed_length,
     without_sealing,
 )
@@ -84,22 +81,17 @@ class SealedProposal:
         try:
             if len(text) > _MOST_TEXT:
                 raise WireError("fields", f"a proposal of {len(text)} characters")
-            fields = json.loads(text)
-            if not isinstance(fields, dict) or KEY_FIELD not in fields:
-                raise WireError("fields", "no proposal of sealed reports")
-            key = typed(fields, KEY_FIELD, str)
-            fields[KEY_FIELD] = bytes.fromhex(key)
-            others, sealing = without_sealing(fields)
+            others, sealing = without_sealing(dict(json.loads(text)))
+            if sealing is None:
+                raise WireError("fields", "nothing is sealed")
             others, part = without_part(others)
-            dimension = typed(others, "dimension", int) if "dimension" in others else 0
+            dimension = typed(others, "dimension", int)
             del others["dimension"]
             proposal = UpdateProposal.from_fields(others, {Codeword.name: Codeword.of_parameters})
             entries = dimension if part.subspace is None else part.subspace.dimension
             proposal.mechanism.plan(entries)
-        except (KeyError, ValueError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise AnalyzerRefusal(NO_PROPOSAL, f"not a proposal of codewords: {error}") from None
-        if sealing is None:
-            raise AnalyzerRefusal(NO_PROPOSAL, f"the proposal has no {ROUND_FIELD}")
         return cls(text, proposal, entries, sealing)
 
     def central_epsilon(self, reports: int, delta: float) -> float:
@@ -228,19 +220,15 @@ def add_up(
     """
     proposal, mechanism, entries = asked.proposal, asked.proposal.mechanism, asked.entries
     length = sealed_length(proposal.report_bytes(entries))
-    opener = Opener(secret, asked.sealing.info(asked.text))
-    rejected: Counter[str] = Counter()
-    seen: set[bytes] = set()
+    private = private_key(secret)
+    distinct = dict.fromkeys(batch.sealed)
+    rejected = Counter(duplicate=len(batch.sealed) - len(distinct))
     reports, ones = [], 0
-    for sealed in batch.sealed:
+    for sealed in distinct:
         try:
             if len(sealed) != length:
                 raise WireError("length", f"{len(sealed)} bytes, expected {length}")
-            nonce, plain = opener.open(sealed)
-            key = sealed[: ENCAPSULATED - 1] + bytes((sealed[ENCAPSULATED - 1] & 0x7F,))
-            if key in seen or nonce in seen:  # of different lengths
-                raise WireError("duplicate", "opened before")
-            seen |= {key, nonce}
+            plain = asked.sealing.open(sealed, asked.text, private)
             report, bit = split_health(plain, asked=proposal.health is not None)
             reports.append(mechanism.decode(report, entries))
             ones += bit or 0
@@ -248,12 +236,14 @@ def add_up(
             rejected[error.reason] += 1
     if len(reports) < minimum:
         told = f"{len(reports):,} reports of this proposal are left of {len(batch.sealed):,}"
-        raise AnalyzerRefusal(TOO_FEW, f"{told}, and {minimum:,} are the fewest ({dict(rejected)})")
+        raise AnalyzerRefusal(
+            TOO_FEW, f"{told}, and {minimum:,} are the fewest ({dict(+rejected)})"
+        )
     at_minimum = asked.central_epsilon(minimum, delta)
     return ReportSums(
         total=mechanism.total(reports, entries),
         accepted=len(reports),
-        rejected=dict(rejected),
+        rejected=dict(+rejected),
         ones=None if proposal.health is None else ones,
         # More honest reports cost no more: a bound above that of fewer is only looser.
         central_epsilon=min(at_minimum, asked.central_epsilon(len(reports), delta)),

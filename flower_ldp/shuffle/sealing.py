@@ -1,13 +1,13 @@
 """Sealing: a client encrypts its report to the analyzer's key of one run.
 
 **Keys.** An analyzer has a signing key (Ed25519), which owners name in their policies. For each run
-it makes a key pair of its own (X25519) and signs the public half together with the run and the
-fewest reports that it answers for. The private half is erased when the run ends, so that
-ciphertexts which were stored cannot be opened later.
+it makes a key pair of its own and signs the public half together with the run and the fewest
+reports that it answers for. The private half is erased when the run ends, so that ciphertexts which
+were stored cannot be opened later.
 
-**A sealed report** is HPKE (RFC 9180, base mode): DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and
-ChaCha20-Poly1305. Its plaintext is 16 random bytes and the report. By these bytes the analyzer
-notices two ciphertexts of one sealing. Nobody else sees them.
+**A sealed report** is HPKE (RFC 9180, base mode) by ML-KEM-768 and X25519 together (X-Wing,
+draft-connolly-cfrg-xwing-kem), HKDF-SHA256 and ChaCha20-Poly1305. Who breaks one of the two opens
+nothing. No other bytes open to the same report without a new sealing, so that copies are equal.
 
 **Binding.** HPKE's ``info`` holds the run, the round, the public key and the digest of the
 proposal. A ciphertext is opened for these alone. Nothing in it differs between the clients of a
@@ -35,23 +35,27 @@ KEY_FIELD, ROUND_FIELD = "analyzer-key", "analyzer-round"
 #: How a policy and a strategy write a signing key.
 SIGNER = r"ed25519:[0-9a-f]{64}"
 _PREFIX = "ed25519:"
-_PUBLIC, _SIGNATURE, _NUMBER = 32, 64, 8
+#: Of public keys: the part of ML-KEM-768, and the whole.
+_LATTICE, _PUBLIC = 1_184, 1_216
+_SIGNATURE, _NUMBER, _SECRET = 64, 8, 32
 _KEY_BYTES = 2 * _NUMBER + _PUBLIC + _SIGNATURE
-#: Of a plaintext's random beginning, and of a ciphertext's encapsulated key and authenticator.
-NONCE, ENCAPSULATED, _TAG = 16, 32, 16
+#: Of a ciphertext: its encapsulated key and its authenticator.
+_ENCAPSULATED, _TAG = 1_120, 16
 _MOST_NUMBER = 1 << 63
 
 
 @cache
-def _suite() -> Any:
-    with needed("sealed reports need HPKE of cryptography 47", "shuffle"):
-        from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
-    return Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
-
-
-def check_installed() -> None:
-    """Raise ModuleNotFoundError without the extra ``shuffle``."""
-    _suite()
+def suite() -> Any:
+    """Return HPKE's suite; ModuleNotFoundError without the extra ``shuffle``."""
+    with needed("sealed reports need the hybrid HPKE of cryptography 48", "shuffle"):
+        from cryptography.hazmat.primitives.hpke import (
+            AEAD,
+            KDF,
+            KEM,
+            MLKEM768X25519PublicKey,  # noqa: F401  # cryptography 47 has none
+            Suite,
+        )
+    return Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305)
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class RunKey:
     minimum : int
         The fewest reports of a round that the analyzer answers for; in [1, 2^63).
     public : bytes
-        X25519, 32 bytes.
+        Of ML-KEM-768 and X25519, 1,216 bytes.
     signature : bytes
         Ed25519, 64 bytes, of the three.
     """
@@ -89,7 +93,24 @@ class RunKey:
         if not 1 <= minimum < _MOST_NUMBER:
             raise WireError("analyzer", f"minimum must be in [1, 2^63), got {minimum}")
         rest = data[2 * _NUMBER :]
-        return cls(run_id, minimum, rest[:_PUBLIC], rest[_PUBLIC:])
+        found = cls(run_id, minimum, rest[:_PUBLIC], rest[_PUBLIC:])
+        try:
+            found.opened()
+        except ValueError as error:
+            raise WireError("analyzer", f"a run's key has no public key: {error}") from None
+        return found
+
+    def opened(self) -> Any:
+        """Return the public key."""
+        suite()
+        from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PublicKey
+        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+        from cryptography.hazmat.primitives.hpke import MLKEM768X25519PublicKey
+
+        return MLKEM768X25519PublicKey(
+            MLKEM768PublicKey.from_public_bytes(self.public[:_LATTICE]),
+            X25519PublicKey.from_public_bytes(self.public[_LATTICE:]),
+        )
 
     def verify(self, signer: str) -> None:
         """Raise ValueError unless the analyzer ``signer``, as ``"ed25519:..."``, signed it."""
@@ -122,12 +143,28 @@ def _signing(signing: bytes) -> Any:
 
 def new_run_key(signing: bytes, run_id: int, minimum: int) -> tuple[RunKey, bytes]:
     """Return a new key of a run, and its private half of 32 bytes."""
+    secret = os.urandom(_SECRET)
+    lattice, curve = _halves(secret)
+    public = lattice.public_key().public_bytes_raw() + curve.public_key().public_bytes_raw()
+    signature = _signing(signing).sign(_SIGNED + _statement(run_id, minimum, public))
+    return RunKey(run_id, minimum, public, signature), secret
+
+
+def _halves(secret: bytes) -> tuple[Any, Any]:
+    """Return the private keys of ML-KEM-768 and X25519, as X-Wing derives them."""
+    from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-    own = X25519PrivateKey.generate()
-    public = own.public_key().public_bytes_raw()
-    signature = _signing(signing).sign(_SIGNED + _statement(run_id, minimum, public))
-    return RunKey(run_id, minimum, public, signature), own.private_bytes_raw()
+    wide = hashlib.shake_256(secret).digest(96)
+    lattice = MLKEM768PrivateKey.from_seed_bytes(wide[:64])
+    return lattice, X25519PrivateKey.from_private_bytes(wide[64:])
+
+
+def private_key(secret: bytes) -> Any:
+    """Return the private key, of 32 bytes, by which :meth:`Sealing.open` opens."""
+    from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey
+
+    return MLKEM768X25519PrivateKey(*_halves(secret))
 
 
 @dataclass(frozen=True)
@@ -144,23 +181,23 @@ class Sealing:
     key: RunKey
     server_round: int
 
-    def to_fields(self) -> dict[str, int | bytes]:
+    def to_fields(self) -> dict[str, int | str]:
         """Return the fields of a proposal."""
-        return {KEY_FIELD: self.key.to_bytes(), ROUND_FIELD: self.server_round}
-
-    def stated(self) -> dict[str, int | str]:
-        """Return the same for JSON, in which a ledger and the analyzer read the proposal."""
         return {KEY_FIELD: self.key.to_bytes().hex(), ROUND_FIELD: self.server_round}
 
     @classmethod
     def of_fields(cls, key: object, server_round: object) -> Sealing:
         """Read two fields; WireError ``"analyzer"`` or ``"fields"`` if they are none."""
-        if type(key) is not bytes:
-            raise WireError("fields", f"{KEY_FIELD} must be bytes, got {quoted(key)}")
         if type(server_round) is not int or not 0 <= server_round < _MOST_NUMBER:
             wanted = f"{ROUND_FIELD} must be an integer in [0, 2^63)"
             raise WireError("fields", f"{wanted}, got {quoted(server_round)}")
-        return cls(RunKey.from_bytes(key), server_round)
+        try:
+            return cls(RunKey.from_bytes(bytes.fromhex(str(key))), server_round)
+        except WireError:
+            raise
+        except ValueError:
+            told = f"{KEY_FIELD} must be hexadecimal digits, got {quoted(key)}"
+            raise WireError("fields", told) from None
 
     def info(self, proposal: str) -> bytes:
         """Return HPKE's ``info`` for a proposal as canonical JSON."""
@@ -170,16 +207,23 @@ class Sealing:
 
     def seal(self, report: bytes, proposal: str) -> bytes:
         """Return a ciphertext of :func:`sealed_length` bytes; two of one report differ."""
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
-
-        public = X25519PublicKey.from_public_bytes(self.key.public)
-        sealed: bytes = _suite().encrypt(os.urandom(NONCE) + report, public, self.info(proposal))
+        sealed: bytes = suite().encrypt(report, self.key.opened(), self.info(proposal))
         return sealed
+
+    def open(self, sealed: bytes, proposal: str, private: Any) -> bytes:
+        """Return the report; WireError ``"sealed"`` for any other bytes."""
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            report: bytes = suite().decrypt(sealed, private, self.info(proposal))
+        except InvalidTag:
+            raise WireError("sealed", "not a report of this run, round and proposal") from None
+        return report
 
 
 def stated(proposal: UpdateProposal[Any], layout: ModelLayout, sealing: Sealing | None) -> str:
     """Return a round's whole proposal as canonical JSON, the same for client and server."""
-    asked = {} if sealing is None else sealing.stated()
+    asked = {} if sealing is None else sealing.to_fields()
     fields = {**proposal.to_fields(), **layout.part.to_fields(), **asked}
     return canonical({**fields, "dimension": layout.dimension})
 
@@ -199,33 +243,4 @@ def without_sealing(fields: Mapping[str, object]) -> tuple[dict[str, object], Se
 
 def sealed_length(report_bytes: int) -> int:
     """Return the bytes of each ciphertext of a report so long."""
-    return ENCAPSULATED + NONCE + report_bytes + _TAG
-
-
-class Opener:
-    """Opens the ciphertexts of one proposal.
-
-    Parameters
-    ----------
-    secret : bytes
-        Private half of the run's key.
-    info : bytes
-        Of :meth:`Sealing.info`.
-    """
-
-    def __init__(self, secret: bytes, info: bytes) -> None:
-        from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-
-        self._key, self._info = X25519PrivateKey.from_private_bytes(secret), info
-
-    def open(self, sealed: bytes) -> tuple[bytes, bytes]:
-        """Return the random bytes and the report; WireError ``"sealed"`` for any other bytes."""
-        from cryptography.exceptions import InvalidTag
-
-        try:
-            found: bytes = _suite().decrypt(sealed, self._key, self._info)
-        except InvalidTag:
-            raise WireError("sealed", "not a report of this run, round and proposal") from None
-        if len(found) < NONCE:
-            raise WireError("sealed", f"{len(found)} bytes are no report")
-        return found[:NONCE], found[NONCE:]
+    return _ENCAPSULATED + report_bytes + _TAG

@@ -33,6 +33,7 @@ from flower_ldp.privacy import (
     meaning,
     unbounded,
 )
+from flower_ldp.shuffle import ReportSums
 from flower_ldp.shuffle.sealing import Sealing
 from flower_ldp.strategies.replies import (
     Metrics,
@@ -72,6 +73,7 @@ class TrainingRound(Round):
     layout: ModelLayout
     proposal: UpdateProposal[Any]
     sealing: Sealing | None = None
+    sums: ReportSums | None = None
 
 
 RoundT = TypeVar("RoundT", bound=Round)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 from flwr.app import Message
@@ -39,13 +38,6 @@ _PLACE = 16
 _DELTA = 1e-6
 
 
-@dataclass
-class _Run:
-    run_id: int
-    sums: ReportSums | None = None
-    is_told: bool = False
-
-
 class Shuffler(RoundCallback[TrainingRound]):
     """Sends a run's rounds to an analyzer.
 
@@ -61,37 +53,36 @@ class Shuffler(RoundCallback[TrainingRound]):
         must_be("analyzer", analyzer, (Analyzer, ReportAnalyzer), wanted)
         self._analyzer = analyzer
         self._spending = spending
-        self._run: _Run | None = None
+        #: The run whose key is to be erased, and the one whose claim was logged.
+        self._run_id: int | None = None
+        self._told: int | None = None
 
     def sealing(self, grid: Grid, server_round: int) -> Sealing:
         """Return what a round's reports are sealed for; RunStopped without the analyzer."""
-        run_id = grid.run.run_id
+        self._run_id = grid.run.run_id
         try:
-            key = self._analyzer.run_key(run_id)
+            return Sealing(self._analyzer.run_key(self._run_id), server_round)
         except (AnalyzerError, AnalyzerRefusal) as error:
             raise RunStopped(f"nobody was asked in round {server_round}: {error}") from error
-        if self._run is None or self._run.run_id != run_id:
-            self._run = _Run(run_id)
-        return Sealing(key, server_round)
 
     def before_ask(self, current: TrainingRound) -> None:
         """Refuse a round of fewer clients than the analyzer answers for."""
         sealing = current.sealing
-        if self._run is not None:
-            self._run.sums = None
-        if sealing is not None and current.sample.size < sealing.key.minimum:
+        if sealing is None:
+            return
+        size, minimum = current.sample.size, sealing.key.minimum
+        if size < minimum:
             raise ValueError(
-                f"round {current.server_round} would ask {current.sample.size:,} clients, and the "
-                f"analyzer answers for {sealing.key.minimum:,} reports at least: run fewer rounds, "
-                "or set fraction_train. Nobody was asked"
+                f"round {current.server_round} would ask {size:,} clients, and the analyzer "
+                f"answers for {minimum:,} reports at least: run fewer rounds, or set "
+                "fraction_train. Nobody was asked"
             )
-        if sealing is None or self._run is None or self._run.is_told:
+        if self._told == sealing.key.run_id:
             return
         # What the analyzer would not read is not asked for.
         asked = SealedProposal.parse(stated(current.proposal, current.layout, sealing))
-        size, minimum = current.sample.size, sealing.key.minimum
         now, least = (asked.central_epsilon(n, _DELTA) for n in (size, minimum))
-        self._run.is_told = True
+        self._told = sealing.key.run_id
         cost = CentralCost(now, least, _DELTA, size, minimum)
         _log.info("\t├──> if all answer: %s", cost)
 
@@ -142,8 +133,7 @@ class Shuffler(RoundCallback[TrainingRound]):
         judge.rejected.update(found.rejected)
         if found.ones is not None:
             health.count(found.ones, found.accepted)
-        if self._run is not None:
-            self._run.sums = found
+        current.sums = found
         self._claim(found, sealing)
         return found.total
 
@@ -162,7 +152,7 @@ class Shuffler(RoundCallback[TrainingRound]):
 
     def metrics(self, current: TrainingRound) -> Metrics:
         """Return the round's central epsilons, if it was answered."""
-        found = None if self._run is None else self._run.sums
+        found = current.sums
         if found is None:
             return {}
         return {
@@ -173,13 +163,13 @@ class Shuffler(RoundCallback[TrainingRound]):
 
     def end(self) -> None:
         """Have the run's key erased."""
-        if self._run is None:
+        run_id, self._run_id = self._run_id, None
+        if run_id is None:
             return
-        run, self._run = self._run, None
         try:
-            self._analyzer.end_run(run.run_id)
+            self._analyzer.end_run(run_id)
         except (AnalyzerError, AnalyzerRefusal) as error:
-            _log.warning("the key of run %d is not erased yet: %s", run.run_id, error)
+            _log.warning("the key of run %d is not erased yet: %s", run_id, error)
 
     def __str__(self) -> str:
         if isinstance(self._analyzer, Analyzer):

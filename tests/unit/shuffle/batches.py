@@ -27,7 +27,7 @@ def text_of(
 ) -> str:
     """Return a proposal as client and strategy write it."""
     fields = UpdateProposal(mechanism, health).to_fields()
-    stated = Sealing(key, server_round).stated()
+    stated = Sealing(key, server_round).to_fields()
     return canonical({**fields, "dimension": ENTRIES, **stated, **(changed or {})})
 
 

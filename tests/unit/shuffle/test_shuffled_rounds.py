@@ -98,7 +98,7 @@ def test_the_server_gets_sums_and_the_ledger_keeps_and_repeats_ciphertexts(
     strategy = strategy_of(analyzer, health=Health(0.5))
     sent = ask(strategy)
     replies = answers(sent, tmp_path)
-    assert {len(payload(one)) for one in replies} == {32 + 16 + 3 + 1 + 16}
+    assert {len(payload(one)) for one in replies} == {1_120 + 3 + 1 + 16}
     assert len({payload(one) for one in replies}) == 8
     again = answers(sent[:1], tmp_path)
     assert payload(again[0]) == payload(replies[0])
@@ -108,7 +108,7 @@ def test_the_server_gets_sums_and_the_ledger_keeps_and_repeats_ciphertexts(
     assert payload(replies[0]) in (own / "ledger.sqlite").read_bytes()
     after, metrics = aggregated(strategy, replies)
     assert cosine(after["w"], UPDATE) > 0.3
-    assert (metrics["accepted"], metrics["rejected"], metrics["bytes-up"]) == (8, 0, 68)
+    assert (metrics["accepted"], metrics["rejected"], metrics["bytes-up"]) == (8, 0, 1_140)
     assert "failing-share" in metrics
     # The ledger's price is the local one, and so is the server's total.
     assert metrics["epsilon-round"] == 4.5
@@ -157,7 +157,7 @@ def asked_by(key: RunKey, **fields: Any) -> Message:
     own = strategy_of(ReportAnalyzer(FEW, signing=SIGNING))
     (sent, *_) = ask(own)
     proposal = dict(sent.content.config_records[PROPOSAL_KEY])
-    proposal |= {KEY_FIELD: key.to_bytes(), ROUND_FIELD: 1, **fields}
+    proposal |= {KEY_FIELD: key.to_bytes().hex(), ROUND_FIELD: 1, **fields}
     kept = {name: one for name, one in proposal.items() if one is not None}
     sent.content[PROPOSAL_KEY] = ConfigRecord(kept)
     return sent
@@ -181,7 +181,7 @@ OWN = new_run_key(SIGNING, 3, FEW)[0]
     [
         (new_run_key(bytes(32), 3, FEW)[0], "is not signed by ed25519:"),
         (replace(OWN, minimum=FEW + 1), "is not signed by ed25519:"),
-        (replace(OWN, public=bytes(range(32))), "is not signed by ed25519:"),
+        (replace(OWN, public=new_run_key(SIGNING, 3, FEW)[0].public), "is not signed by ed25519:"),
         (new_run_key(SIGNING, 4, FEW)[0], "is of run 4, not of 3"),
         (new_run_key(SIGNING, 3, FEW - 1)[0], "answers for 5 reports, and 6 reports at least"),
     ],
@@ -196,7 +196,7 @@ def test_another_key_is_refused_before_the_charge(tmp_path: Path, key: RunKey, w
 
 @pytest.mark.parametrize(
     "fields",
-    [{KEY_FIELD: None}, {ROUND_FIELD: None}, {KEY_FIELD: b"short"}, {ROUND_FIELD: -1}],
+    [{KEY_FIELD: None}, {ROUND_FIELD: None}, {KEY_FIELD: "00"}, {ROUND_FIELD: -1}],
 )
 @outside_a_run
 def test_malformed_fields_are_refused_before_the_charge(
@@ -221,7 +221,7 @@ def test_a_deployment_that_names_no_analyzer_seals_nothing_and_a_simulation_does
     own = tmp_path / "simulation"
     own.mkdir()
     answer = answer_at(site_of(own, "", mode="simulation"), asked_by(OWN))
-    assert len(payload(answer)) == 67
+    assert len(payload(answer)) == 1_139
 
 
 @outside_a_run
@@ -229,7 +229,7 @@ def test_only_codewords_are_sealed() -> None:
     with pytest.raises(TypeError, match="has no argument analyzer"):
         GaussianStrategy(Gaussian(4.0, 1e-6), analyzer=None)  # type: ignore[call-arg]
     fields = signds_proposal(SignDS(4.0).sized(ENTRIES)).to_fields()
-    stated = {KEY_FIELD: OWN.to_bytes(), ROUND_FIELD: 1}
+    stated = {KEY_FIELD: OWN.to_bytes().hex(), ROUND_FIELD: 1}
     sent = asked_by(OWN)
     sent.content[PROPOSAL_KEY] = ConfigRecord({**fields, **stated})
     with pytest.raises(WireError, match="an analyzer adds up codewords, not signds"):
@@ -243,7 +243,7 @@ def test_a_node_that_lets_apps_seal_refuses_ciphertexts(tmp_path: Path) -> None:
 
     def hostile(sent: Message, _: Context) -> Message:
         called.append(sent)
-        return reply(b"x" * 67, 7)
+        return reply(b"x" * 1_139, 7)
 
     answer = PaidReports()(asked_by(OWN), site_of(tmp_path), hostile)
     assert answer.error.reason == refusals.REFUSED_PROPOSAL
@@ -256,7 +256,7 @@ def test_a_guarded_node_seals_and_repeats(tmp_path: Path) -> None:
     site, gate, own = site_of(tmp_path), named_gate("privatize"), asked_by(OWN)
     second = message(own.content, message_id="another")
     first = gate(own, site, app)
-    assert len(payload(first)) == 67
+    assert len(payload(first)) == 1_139
     assert payload(gate(own, site, app)) == payload(gate(second, site, app)) == payload(first)
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         assert ledger.verify().entries == 1
@@ -287,7 +287,7 @@ def test_lies_of_clients_are_counted(tmp_path: Path, analyzer: ReportAnalyzer) -
     strategy = strategy_of(analyzer)
     sent = ask(strategy, nodes=10)
     replies = answers(sent, tmp_path)
-    junk = reply(b"\0" * 67, sent[8].metadata.dst_node_id)
+    junk = reply(b"\0" * 1_139, sent[8].metadata.dst_node_id)
     copy = reply(payload(replies[0]), sent[9].metadata.dst_node_id)
     short = reply(b"short", sent[7].metadata.dst_node_id)
     _, metrics = aggregated(strategy, [*replies[:7], junk, copy, short])
