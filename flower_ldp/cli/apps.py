@@ -128,7 +128,7 @@ def extension_digest(
 
 #: What of the clients' data is protected, and by what; a mechanism is no app.
 Kind: TypeAlias = Literal[
-    "codeword", "signds", "gaussian", "evaluation", "labels", "split", "mechanism"
+    "codeword", "signds", "gaussian", "evaluation", "labels", "split", "release", "mechanism"
 ]
 #: Nodes of each kind's simulations, and classes and features of its made-up data. SignDS chooses
 #: among the largest changes: fewer than fifty of them are few.
@@ -139,6 +139,7 @@ _SIZES: dict[Kind, tuple[str, str]] = {
     "evaluation": ("1000", "3, 8"),
     "labels": ("10", "3, 8"),
     "split": ("2", ""),
+    "release": ("5", ""),
     "mechanism": ("", ""),
 }
 
@@ -159,8 +160,9 @@ def write_app(
     kind
         codeword: each client is asked once. signds, gaussian: a private report in every round.
         evaluation: clients train or are evaluated, once. labels: only labels are protected. split:
-        parties with other features of the same records; needs torch. mechanism: no app, but a
-        distribution with a mechanism of your own, and its tests.
+        parties with other features of the same records; needs torch. release: an app that asks for
+        counts, by a release of your own with its tests. mechanism: no app, but a distribution with
+        a mechanism of your own, and its tests.
     publisher
         Who publishes the app, as Flower's pyproject.toml has it.
     """
@@ -218,5 +220,5 @@ def texts(name: str, kind: Kind, publisher: str) -> dict[str, str]:
     places |= {"SHAPE": shape, "DESCRIPTION": project["description"]}
     found = {path.replace("PACKAGE", package): filled(text) for path, text in found.items()}
     if kind != "mechanism":
-        found[_POLICY] = (_HERE / "samples" / _POLICY).read_text(encoding="utf-8")
+        found.setdefault(_POLICY, (_HERE / "samples" / _POLICY).read_text(encoding="utf-8"))
     return found

@@ -1,5 +1,7 @@
 """The plugin: ``pytest -p flower_ldp.conformance.plugin --ldp-mechanism MODULE:OBJECT``.
 
+With ``--ldp-release`` it tests a :class:`~flower_ldp.conformance.releases.ReleaseCase` instead.
+
 It is no entry point, so pytest loads it only where it is named. It adds one test for each of the
 checks to those that pytest finds itself. Each check raises where the extension fails it. A case is
 what an extension is tried on: epsilons, small numbers of entries, and updates of all kinds.
@@ -20,6 +22,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flower_ldp.conformance import FAILURE, SEED, ConformanceError
+from flower_ldp.conformance.releases import RELEASE_CHECKS, ReleaseCase
 from flower_ldp.errors import quoted
 from flower_ldp.extensions.contract import Extension, ExtensionMechanism
 from flower_ldp.mechanisms.random import RandomSource
@@ -28,14 +32,7 @@ from flower_ldp.mechanisms.random import RandomSource
 MOST_REPORTS = 20_000
 _TINY = float(np.float32(1e-45))
 _HUGE = float(np.finfo(np.float32).max)
-#: How often a test of the sampler may fail with a right one; the seed is fixed.
-FAILURE = 1e-6
-_SEED = 20_260_101
 _ROUNDING = 1e-9
-
-
-class ConformanceError(Exception):
-    """The extension does not do what its contract says; the text says where."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +61,11 @@ class Case:
     delta: float = 0.0
     options: Mapping[str, float] = field(default_factory=dict)
     draws: int = 2_000
+
+    @property
+    def name(self) -> str:
+        """The extension's."""
+        return self.extension.name
 
     def settings(self) -> Iterator[Tried]:
         """Yield the mechanism at each epsilon and number of entries."""
@@ -201,7 +203,7 @@ def sampler_follows_the_law(tried: Tried) -> None:
     settings = len(case.epsilons) * len(case.dimensions)
     level = FAILURE / (settings * len(some) * len(tried.reports))
     for update in some:
-        rng = RandomSource.seeded(_SEED)
+        rng = RandomSource.seeded(SEED)
         drawn = Counter(tried.mechanism.randomize(update, rng) for _ in range(case.draws))
         for report, log in zip(tried.reports, tried.law(update), strict=True):
             seen = drawn.pop(report, 0)
@@ -228,7 +230,7 @@ def _chance(seen: int, draws: int, probability: float) -> float:
 @_check
 def everything_is_answered(tried: Tried) -> None:
     """Ask about each update, valid or not: the answer must be one of reports()."""
-    known, rng = set(tried.reports), RandomSource.seeded(_SEED)
+    known, rng = set(tried.reports), RandomSource.seeded(SEED)
     for update in tried.every():
         given = update
         if isinstance(update, np.ndarray):  # as the gate gives it: it cannot be written to
@@ -263,10 +265,10 @@ def randomness_is_the_gates(tried: Tried) -> None:
         rng = RandomSource.seeded(seed)
         return [tried.mechanism.randomize(update, rng) for _ in range(256)]
 
-    first = drawn(_SEED)
-    if drawn(_SEED) != first:
+    first = drawn(SEED)
+    if drawn(SEED) != first:
         raise tried.error("it has another source of randomness")
-    if max(tried.law(update)) < math.log(0.9) and drawn(_SEED + 1) == first:
+    if max(tried.law(update)) < math.log(0.9) and drawn(SEED + 1) == first:
         raise tried.error("it does not use the source that is given")
 
 
@@ -276,7 +278,7 @@ def nothing_else_is_touched(tried: Tried) -> None:
     for update in (tried.updates()[-1], None):
         written = None if update is None else update.tobytes()
         before = _globals()
-        tried.mechanism.randomize(update, RandomSource.seeded(_SEED))
+        tried.mechanism.randomize(update, RandomSource.seeded(SEED))
         if _globals() != before:
             raise tried.error("a global generator was used or seeded")
         if update is not None and update.tobytes() != written:
@@ -306,12 +308,20 @@ def _globals() -> str:
     return repr((own, kind, key.tobytes(), rest))
 
 
+#: Options, also of a pytest.ini, that name what is tested, and its type.
+_UNDER_TEST: dict[str, type[Extension] | type[ReleaseCase]] = {
+    "ldp_mechanism": Extension,
+    "ldp_release": ReleaseCase,
+}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
-    group = parser.getgroup("flower-ldp", "an extension of flower-ldp")
-    told = "The Extension under test, as MODULE:OBJECT."
-    group.addoption("--ldp-mechanism", metavar="NAME", help=told)
-    parser.addini("ldp_mechanism", told)
+    group = parser.getgroup("flower-ldp", "a mechanism or a release of one's own")
+    for name, kind in _UNDER_TEST.items():
+        told = f"The {kind.__name__} under test, as MODULE:OBJECT."
+        group.addoption(f"--{name.replace('_', '-')}", metavar="NAME", help=told)
+        parser.addini(name, told)
     group.addoption(
         "--ldp-epsilons", default="0.25,1,4", help="Epsilons to try (default: 0.25,1,4)."
     )
@@ -334,18 +344,19 @@ def pytest_collection_modifyitems(
 ) -> None:
     """Add the checks, before others choose among the tests."""
     case = _case(config)
-    for name, check in CHECKS.items():
-        nodeid = f"{case.extension.name}::{name}"
+    checks = RELEASE_CHECKS if isinstance(case, ReleaseCase) else CHECKS
+    for name, check in checks.items():
+        nodeid = f"{case.name}::{name}"
         item: CheckItem = CheckItem.from_parent(session, name=name, nodeid=nodeid)
         item.check, item.case = check, case
         items.append(item)
 
 
 class CheckItem(pytest.Item):
-    """One check of the extension."""
+    """One check of what is under test."""
 
-    check: Callable[[Tried], None]
-    case: Case
+    check: Callable[[Any], None]
+    case: Case | ReleaseCase
 
     def runtest(self) -> None:
         """Run the check at all settings of the case."""
@@ -363,21 +374,26 @@ class CheckItem(pytest.Item):
         return self.path, None, self.nodeid
 
 
-def _case(config: pytest.Config) -> Case:
-    name = config.getoption("--ldp-mechanism") or config.getini("ldp_mechanism")
-    if not name:
-        raise pytest.UsageError("flower_ldp.conformance: name it by --ldp-mechanism MODULE:OBJECT")
+def _case(config: pytest.Config) -> Case | ReleaseCase:
+    given = {kind: config.getoption(one) or config.getini(one) for one, kind in _UNDER_TEST.items()}
+    named = [(kind, name) for kind, name in given.items() if name]
+    if len(named) != 1:
+        told = "name it by --ldp-mechanism MODULE:OBJECT or by --ldp-release MODULE:OBJECT"
+        raise pytest.UsageError(f"flower_ldp.conformance: {told}")
+    ((kind, name),) = named
     try:
-        extension = resolve_name(name)
-        if not isinstance(extension, Extension):
-            raise ValueError("it is no Extension")
-        given = (one.partition("=") for one in config.getoption("--ldp-option"))
+        found = resolve_name(name)
+        if not isinstance(found, kind):
+            raise ValueError(f"it is no {kind.__name__}")
+        if isinstance(found, ReleaseCase):
+            return found
+        options = (one.partition("=") for one in config.getoption("--ldp-option"))
         return Case(
-            extension,
+            found,
             tuple(map(float, config.getoption("--ldp-epsilons").split(","))),
             tuple(map(int, config.getoption("--ldp-dimensions").split(","))),
             config.getoption("--ldp-delta"),
-            {option: float(value) for option, _, value in given},
+            {option: float(value) for option, _, value in options},
         )
     except (ImportError, AttributeError, ValueError) as error:
         raise pytest.UsageError(f"flower_ldp.conformance: {name}: {error}") from error

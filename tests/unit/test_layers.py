@@ -4,9 +4,10 @@ refusals <- errors <- bounds <- privacy, and files, inner_gate, <- mechanisms
 <- accounting <- policy, and wire, <- clients | strategies <- config <- cli; yaml_source is beneath
 policy and config; labels is beneath clients and strategies, and advice beneath strategies;
 extensions (mechanisms from elsewhere) is above mechanisms, beneath clients and strategies, and the
-tests that they have to pass (conformance, with pytest) above it, beneath nothing; apps (Flower's
-bundles) is beneath node and cli; isolation (torch) is beneath training and split; training (torch)
-is above clients; audit_paths is above that, audit and simulation, beneath cli alone.
+tests that they have to pass (conformance, with pytest) above it, clients and audit, beneath
+nothing; apps (Flower's bundles) is beneath node and cli; isolation (torch) is beneath training and
+split; training (torch) is above clients; audit_paths is above that, audit and simulation, beneath
+cli alone.
 A new module at the top of the package fails these tests until it is given a layer.
 """
 
@@ -50,7 +51,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "yaml_source": frozenset({"refusals", "errors", "parameter_bounds"}),
     "mechanisms": BASE,
     "extensions": MATH,
-    "conformance": MATH | {"extensions"},
+    "conformance": CLIENT | {"clients", "audit"},
     "audit": MATH,
     "accounting": MATH,
     "wire": MATH,
@@ -83,7 +84,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "yaml_source": frozenset({"yaml", "pydantic", "pydantic_core"}),
     "mechanisms": frozenset({"numpy"}),
     "extensions": frozenset({"numpy"}),
-    "conformance": frozenset({"numpy", "pytest"}),
+    "conformance": frozenset({"numpy", "pytest", "flwr"}),
     "accounting": frozenset({"numpy", "scipy", "dp_accounting"}),
     "app_digests": frozenset({"flwr"}),
     "policy": frozenset({"pydantic", "pydantic_core"}),

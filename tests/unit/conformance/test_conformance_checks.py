@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flower_ldp.conformance.plugin import CHECKS, Case, ConformanceError
+from flower_ldp.conformance import ConformanceError
+from flower_ldp.conformance.plugin import CHECKS, Case
 from flower_ldp.extensions import Extension, Setting
 from flower_ldp.mechanisms import RandomSource
 from tests.extension_world import TEMPLATE
