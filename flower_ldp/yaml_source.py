@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from flower_ldp.errors import ConfigError, error_text
@@ -88,6 +88,18 @@ def declared(kind: type[Any], field: str) -> BeforeValidator:
     (found,) = [one for one in bounded_fields(kind) if one[0] == field]  # type: ignore[arg-type]
     _, bounded, kinds = found
     return interval(bounded.interval, int if int in kinds else float)
+
+
+def matching(pattern: str, wanted: str) -> AfterValidator:
+    """Return the check of a text's form; ``wanted`` is for the error."""
+    form = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if not form.fullmatch(value):
+            raise misfit(wanted)
+        return value
+
+    return AfterValidator(check)
 
 
 def must_suit(use: str, kind: type[Any], values: Mapping[str, object], *at: str) -> None:

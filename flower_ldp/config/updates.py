@@ -32,6 +32,9 @@ from flower_ldp.mechanisms.hadamard import Subspace
 from flower_ldp.mechanisms.magrr import MagRR
 from flower_ldp.mechanisms.signds import SignDS
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.shuffle import Analyzer
+from flower_ldp.shuffle.remote import ADDRESS
+from flower_ldp.shuffle.sealing import SIGNER
 from flower_ldp.strategies import (
     Adagrad,
     Adam,
@@ -49,7 +52,7 @@ from flower_ldp.strategies import (
 from flower_ldp.strategies.named import Scaling
 from flower_ldp.strategies.training import TrainingOptions, TrainingStrategy
 from flower_ldp.wire.layout import patterns_of
-from flower_ldp.yaml_source import Section, declared, interval, misfit
+from flower_ldp.yaml_source import Section, declared, interval, matching, misfit
 
 
 class OptimizerSection(Section):
@@ -258,6 +261,19 @@ class SignDSConfig(UpdateSection):
         )
 
 
+class AnalyzerConfig(Section):
+    """The analyzer that adds up sealed reports, as :class:`~flower_ldp.shuffle.Analyzer`."""
+
+    url: Annotated[str, matching(ADDRESS, "must be https://HOST:PORT")]
+    key: Annotated[str, matching(SIGNER, "must be 'ed25519:' and 64 hexadecimal digits")]
+    token: str
+    certificates: str | None = None
+
+    def build(self) -> Analyzer:
+        """Return the analyzer, for a strategy's ``analyzer=``."""
+        return Analyzer(**self.model_dump())
+
+
 class CodewordConfig(UpdateSection):
     """The ``codeword`` section; used if ``encrypt_train_type`` is ``CODEWORD``.
 
@@ -271,6 +287,8 @@ class CodewordConfig(UpdateSection):
         How many codes the reports of a round are spread over.
     codeword_blocks : int
         Parts of the update with rows of their own.
+    codeword_analyzer : mapping, optional
+        ``url``, ``key``, ``token`` and ``certificates`` of the analyzer of shuffled reports.
     codeword_server_optimizer : mapping, optional
         ``kind`` is ``momentum``, ``fixed_length``, ``agreed_length`` (the default), ``adam``,
         ``yogi`` or ``adagrad``; and the fields of that kind.
@@ -283,6 +301,7 @@ class CodewordConfig(UpdateSection):
     codeword_rotations: Annotated[int, declared(Codeword, "rotations")] = 64
     codeword_blocks: Annotated[int, declared(Codeword, "blocks")] = 1
     codeword_server_optimizer: OptimizerConfig | None = None
+    codeword_analyzer: AnalyzerConfig | None = None
 
     def mechanism(self) -> Codeword:
         """Return the mechanism, for :class:`~flower_ldp.strategies.CodewordStrategy`."""
@@ -300,7 +319,9 @@ class CodewordConfig(UpdateSection):
 
     def strategy(self, **options: Unpack[TrainingOptions]) -> CodewordStrategy:
         """Return the strategy of this section with its mechanism and optimizer."""
-        return CodewordStrategy(self.mechanism(), self.server_optimizer(), **options)
+        found = self.codeword_analyzer
+        more = {} if found is None else {"analyzer": found.build()}
+        return CodewordStrategy(self.mechanism(), self.server_optimizer(), **more, **options)
 
 
 class DPEncryptConfig(UpdateSection):

@@ -9,7 +9,6 @@ are judged here too.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,7 +20,7 @@ from flower_ldp.errors import quoted
 from flower_ldp.mechanisms import MECHANISMS, name_complaint
 from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS
 from flower_ldp.privacy import CONDITIONAL_SUFFIX, Unit, as_fraction
-from flower_ldp.yaml_source import Section, interval, misfit
+from flower_ldp.yaml_source import Section, interval, matching, misfit
 
 _MAX_NAME = 200
 #: Other names of the same things, without what people write differently.
@@ -53,18 +52,6 @@ def _given(value: object) -> object:
     if value is None:
         raise misfit("must be filled in or left out")
     return value
-
-
-def matching(pattern: str, wanted: str) -> AfterValidator:
-    """Return the check of a text's form; ``wanted`` is for the error."""
-    form = re.compile(pattern)
-
-    def check(value: str) -> str:
-        if not form.fullmatch(value):
-            raise misfit(wanted)
-        return value
-
-    return AfterValidator(check)
 
 
 def mechanism_name(value: str) -> str:

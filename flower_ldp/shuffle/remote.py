@@ -26,6 +26,8 @@ from flower_ldp.shuffle.batch import (
 )
 from flower_ldp.shuffle.sealing import SIGNER, RunKey
 
+#: An analyzer's address.
+ADDRESS = r"https://[^\s/?#@]+/?"
 #: Seconds before each further attempt.
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 #: Of an answer: the sum of the largest updates, and its line of JSON.
@@ -64,8 +66,7 @@ class Analyzer(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        parts = urlsplit(self.url)
-        if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
+        if not re.fullmatch(ADDRESS, self.url):
             wanted = "https://HOST:PORT without a path"
             raise ValueError(f"url must be {wanted}, got {quoted(self.url)}")
         if not re.fullmatch(SIGNER, self.key):

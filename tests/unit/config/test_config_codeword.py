@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from flower_ldp.config import load_config
+from flower_ldp.config import from_config, load_config
 from flower_ldp.errors import ConfigError
 from flower_ldp.mechanisms import Codeword
-from flower_ldp.strategies import AgreedLength, Momentum
+from flower_ldp.shuffle import Analyzer, ReportAnalyzer
+from flower_ldp.strategies import AgreedLength, CodewordStrategy, Momentum
 from tests.cli import facts, flower_ldp
 from tests.fixtures import CONFIGS, parse_config
 
@@ -72,6 +75,48 @@ def test_steps_without_a_length_are_the_default(chosen: str, momentum: float) ->
 def test_errors_name_the_field(old: str, new: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         parse_config(TEXT.replace(old, new))
+
+
+ANALYZED = (
+    TEXT
+    + """\
+    codeword_analyzer:
+      url: https://analyzer.example.org:9443
+      key: ed25519:{digits}
+      token: analyzer.token
+""".format(digits=64 * "0")
+)
+
+
+def test_an_analyzer_is_the_strategys(tmp_path: Path) -> None:
+    file = tmp_path / "codeword.yaml"
+    file.write_text(ANALYZED, encoding="utf-8")
+    run = from_config(file)
+    url, key = "https://analyzer.example.org:9443", "ed25519:" + 64 * "0"
+    section = run.config.encrypt.codeword
+    assert section is not None
+    assert section.codeword_analyzer is not None
+    assert section.codeword_analyzer.build() == Analyzer(url, key, token="analyzer.token")
+    strategy = run.strategy()
+    assert isinstance(strategy, CodewordStrategy)
+    assert f"by an analyzer: {url}, {key}" in " ".join(strategy._description())
+    with pytest.raises(TypeError, match="analyzer"):
+        run.strategy(analyzer=ReportAnalyzer(2))  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("https:", "http:", r"line 8: .*analyzer\.url must be https://HOST:PORT, got"),
+        (":9443", ":9443/path", r"analyzer\.url must be"),
+        ("ed25519:", "rsa:", r"analyzer\.key must be 'ed25519:'"),
+        ("      token: analyzer.token\n", "", r"analyzer\.token is missing"),
+        ("token:", "tokens:", r"analyzer\.tokens is not a known field"),
+    ],
+)
+def test_errors_name_the_analyzers_field(old: str, new: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        parse_config(ANALYZED.replace(old, new))
 
 
 def test_config_check_says_bits_and_efficiency() -> None:

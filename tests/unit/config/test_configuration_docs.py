@@ -17,7 +17,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
-from pydantic import AliasChoices, BeforeValidator
+from pydantic import AfterValidator, AliasChoices, BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError, PydanticUndefined
 
@@ -116,18 +116,18 @@ def named(name: str, field: FieldInfo) -> str:
     return f"`{name}`" + "".join(f" (also `{other}`)" for other in others if other != name)
 
 
-def wanted(check: BeforeValidator) -> str:
-    """Return what a check of an interval says that it wants: "number in (0, 1]"."""
+def wanted(check: BeforeValidator | AfterValidator) -> str:
+    """Return what a check says that it wants: "number in (0, 1]"."""
     with pytest.raises(PydanticCustomError) as refused:
-        check.func(None)  # type: ignore[call-arg]
-    text = refused.value.message()
-    return text.removeprefix("must be an ").removeprefix("must be a ")
+        check.func("" if isinstance(check, AfterValidator) else None)  # type: ignore[call-arg]
+    text = refused.value.message().removeprefix("must be ")
+    return text.removeprefix("an ").removeprefix("a ")
 
 
 def cells(field: FieldInfo) -> tuple[str, str]:
     """Return what the page must say of a field's values and of its default."""
     every = [*parts(field.annotation), *field.metadata]
-    checks = [part for part in every if isinstance(part, BeforeValidator)]
+    checks = [part for part in every if isinstance(part, BeforeValidator | AfterValidator)]
     literals = [part for part in every if get_origin(part) is Literal]
     words = [f"`{word}`" for part in literals for word in get_args(part)]
     if sections_in(field):
@@ -139,8 +139,8 @@ def cells(field: FieldInfo) -> tuple[str, str]:
         if any(get_origin(part) is list for part in every):
             values = "list of " + values.replace("integer", "integers")
     else:
-        assert bool in every
-        values = "`true`, `false`"
+        assert (bool in every) != (str in every)
+        values = "`true`, `false`" if bool in every else "text"
     if NoneType in every:
         values += " or null"
     return values, default(field)
