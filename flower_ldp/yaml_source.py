@@ -252,7 +252,9 @@ def _nodes(text: str, source: str) -> tuple[object, yaml.Node | None]:
     if hidden:
         raise _config_error(source, hidden)
     try:
-        return yaml.load(text, StrictLoader), yaml.compose(text, Loader=StrictLoader)
+        loader = StrictLoader(text)
+        root = loader.get_single_node()
+        return None if root is None else loader.construct_document(root), root
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}" if mark else ""
