@@ -49,9 +49,9 @@ def test_a_row_of_labels_is_learned_and_evaluated_at_every_place(tmp_path: Path)
     assert last["accuracy-test"] > 0.4  # a guess: 0.1
     assert [step for step, _ in seen] == list(range(1, 61))
     assert last["loss"] == pytest.approx(np.mean([loss for _, loss in seen[-6:]]))
-    # all 297 records at once; the strategy had blocks of 250 and 47
+    # all 30 records at once; the strategy had blocks of 25 and 5
     party = side(None)  # type: ignore[arg-type]
-    bits = (party.embed("test", np.arange(297)) > 0).astype(np.float32)
+    bits = (party.embed("test", np.arange(30)) > 0).astype(np.float32)
     scores = torch.log_softmax(own.top.module(torch.from_numpy(bits)), 1)  # type: ignore[attr-defined]
     told = torch.from_numpy(rows["test"])
     wanted = -scores.gather(1, told[:, None, :]).mean().item()
@@ -71,7 +71,7 @@ def test_codes_that_say_nothing_cost_what_a_guess_does(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [np.zeros((1499, 2), dtype=int), np.zeros((1500, 0), dtype=int), np.zeros((1500, 2))],
+    [np.zeros((149, 2), dtype=int), np.zeros((150, 0), dtype=int), np.zeros((150, 2))],
 )
 def test_rows_that_are_not_one_for_each_record_are_an_error(wrong: np.ndarray) -> None:
     with pytest.raises(ValueError, match="labels of 'train' must be"):

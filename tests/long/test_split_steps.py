@@ -23,7 +23,7 @@ from tests.long.test_split import Listening, top
 from tests.split_world import Everything, Side, labels, local, tables
 
 CONDITIONAL = BottomModelClaim("conditional")
-BLOCK = 750  # so that an epoch has two steps
+BLOCK = 75  # so that an epoch has two steps
 
 
 class Killed(KeyboardInterrupt):

@@ -39,7 +39,7 @@ def policy(conditional: str = "") -> str:
 
 
 POLICY = policy()
-BLOCK = 750
+BLOCK = 75
 
 
 def run(folder: Path, kind: str, epochs: int, eps: float = 2.0, block: int = BLOCK) -> None:
@@ -132,18 +132,18 @@ def test_another_bottom_or_label_is_another_release(folder: Path) -> None:
 
 def test_records_in_other_blocks_pay_for_both(folder: Path) -> None:
     run(folder, "public", epochs=1)
-    run(folder, "public", epochs=1, eps=1.0, block=500)
+    run(folder, "public", epochs=1, eps=1.0, block=50)
     # 32 in one layout and 16 in the other: whichever blocks a record is in, it has paid both
     assert set(spent(folder).values()) == {(48, 0)}
-    run(folder, "public", epochs=1, eps=1.5, block=500)
+    run(folder, "public", epochs=1, eps=1.5, block=50)
     with pytest.raises(PartyError, match="a budget would be exceeded"):
-        run(folder, "public", epochs=1, eps=2.0, block=375)
+        run(folder, "public", epochs=1, eps=2.0, block=38)
     assert set(spent(folder).values()) == {(72, 0)}
 
 
 def ask(folder: Path, owner_side: Side, block: int = 0) -> bytes:
     own = owner_side(None).tables  # type: ignore[arg-type]
-    terms = TableTerms("train", own.tables["train"].digest, 1500, own.block_size)
+    terms = TableTerms("train", own.tables["train"].digest, 150, own.block_size)
     fields = EmbeddingProposal(UnaryEncoding(2.0, 32), terms, block).to_fields()
     step = ConfigRecord({"after": owner_side(None).step})  # type: ignore[arg-type]
     content = RecordDict({PROPOSAL_KEY: ConfigRecord({**fields}), STEP_KEY: step})

@@ -53,14 +53,14 @@ def spent(folder: Path, name: str) -> dict[str, dict[Unit, str]]:
 
 def run(folder: Path) -> NoisyLabels:
     """Let the labels' holder train with one party, both with a policy and a ledger."""
-    own, server, party = tables(block=750), context(folder, "labels"), context(folder, "left")
+    own, server, party = tables(block=75), context(folder, "labels"), context(folder, "left")
     response = KaryResponse(4.0, 10, unit=Unit.LABEL)
     told = private_labels(server, labels(own)["train"], mechanism=response, name="train")
     noisy = NoisyLabels(told)
     strategy = SplitStrategy(
         CodeTop(10), CodebookEmbedding(8.0, 10), own, labels(own), parties=1, noisy_labels=noisy
     )
-    side = Side("left", folder / "bottoms", BottomModelClaim("conditional"), width=10, block=750)
+    side = Side("left", folder / "bottoms", BottomModelClaim("conditional"), width=10, block=75)
     strategy.start(LocalExchange({1: (split_client_app(side), party)}), epochs=1)
     return noisy
 

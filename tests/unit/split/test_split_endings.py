@@ -37,7 +37,7 @@ class Top:
 
 
 def raw(node: int) -> Message:
-    content = RecordDict({"embedding": record({"embedding": np.ones((250, 8))})})
+    content = RecordDict({"embedding": record({"embedding": np.ones((25, 8))})})
     return message(content, node=node, reply=True)
 
 

@@ -28,7 +28,7 @@ from tests.split_world import Side, tables
 
 CONDITIONAL = BottomModelClaim("conditional")
 OWN = tables()
-TERMS = wire.TableTerms("train", OWN.tables["train"].digest, 1500, 250)
+TERMS = wire.TableTerms("train", OWN.tables["train"].digest, 150, 25)
 #: So much that a bit is flipped once in 10^13.
 CLEAR = UnaryEncoding(60.0, 32)
 
@@ -101,7 +101,7 @@ def forward(after: str, block: int = 0) -> RecordDict:
 
 
 def backward(after: str, step: str) -> RecordDict:
-    gradient = record({wire.GRADIENT_KEY: np.ones((250, 32), dtype=np.float32)})
+    gradient = record({wire.GRADIENT_KEY: np.ones((25, 32), dtype=np.float32)})
     steps = ConfigRecord({"after": after, "step": step})
     return RecordDict({PROPOSAL_KEY: proposal(), STEP_KEY: steps, wire.GRADIENT_KEY: gradient})
 
@@ -115,7 +115,7 @@ def prepare() -> RecordDict:
         {
             PROPOSAL_KEY: ConfigRecord({**TERMS.to_fields()}),
             wire.CHANNEL_KEY: ConfigRecord({"epsilon": 4.0, "categories": 10}),
-            wire.LABELS_KEY: record({wire.LABELS_KEY: np.arange(1500) % 10}),
+            wire.LABELS_KEY: record({wire.LABELS_KEY: np.arange(150) % 10}),
         }
     )
 
@@ -251,7 +251,7 @@ def test_a_record_that_fails_alone(way: str, world: World, monkeypatch: pytest.M
         return found
 
     monkeypatch.setattr(TorchParty, "embed", failing)
-    found = np.frombuffer(payload(world.forward())[1:], dtype=np.uint8).reshape(250, 4)
+    found = np.frombuffer(payload(world.forward())[1:], dtype=np.uint8).reshape(25, 4)
     assert (np.delete(found, bad, 0) == np.delete(honest, bad, 0)).all()
     assert (found[bad] != honest[bad]).any()  # fair bits: alike once in 2^32
     assert world.owner.permit.failures >= 1
@@ -279,7 +279,7 @@ def test_a_late_step_is_not_made_afterwards(world: World, monkeypatch: pytest.Mo
     assert (party.step, weights_digest(party.bottom.state_dict())) == ("s-1", before)
 
 
-ONES = np.ones((250, 32), dtype=np.float32)
+ONES = np.ones((25, 32), dtype=np.float32)
 NAN = ONES.copy()
 NAN[0, 0] = np.nan
 
