@@ -106,6 +106,17 @@ def by_regression(task: Any, package: str, model: str) -> dict[str, float]:
     return _shares(round(right), torch.cat(both))
 
 
+def by_embeddings(task: Any, package: str, model: str) -> dict[str, float]:
+    """Return the share of right labels of a model over the parties' embeddings."""
+    del package
+    kept = torch.load(model)
+    embeddings, target = kept["embeddings"], kept["labels"]
+    head = task.ServerModel(embeddings.shape[1])
+    head.load_state_dict(kept["head"])
+    share = task.evaluate_head_model(head, embeddings, target) / 100
+    return _shares(round(share * len(target)), target.flatten().long())
+
+
 def main(package: str, model: str) -> None:
     """Print the metric."""
     task = importlib.import_module(f"{package}.task")
@@ -113,6 +124,7 @@ def main(package: str, model: str) -> None:
         "sklearnexample": by_regression,
         "fedvaeexample": reconstructions,
         "pytorchlightning_example": reconstructions,
+        "vertical_fl": by_embeddings,
     }.get(package, labels_found)
     print("measured", json.dumps(measure(task, package, model)))
 
