@@ -25,7 +25,7 @@ from flower_ldp.clients.reports import (
     SignDSRelease,
     UpdateRelease,
 )
-from flower_ldp.clients.scaling import private_means, private_quantiles
+from flower_ldp.clients.scaling import private_means
 from flower_ldp.clients.split_app import split_client_app
 from flower_ldp.clients.split_embedding import EmbeddingRelease, Party
 from flower_ldp.clients.unprotected import UnprotectedMod
@@ -66,7 +66,6 @@ __all__ = [
     "private_histograms",
     "private_labels",
     "private_means",
-    "private_quantiles",
     "split_client_app",
 ]
 

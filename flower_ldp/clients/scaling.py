@@ -1,12 +1,12 @@
-"""Private scaling: means and quantiles of columns, released once under a name and kept.
+"""Private scaling: means of columns, released once under a name and kept.
 
-**Guarantee**: epsilon per example and delta 0, or for means the delta that the policy allows them.
+**Guarantee**: epsilon per example and delta 0, or the delta that the policy allows them.
 It does not cover a failure of the whole (``len(rows)``, ``groups``, memory): it is sealed, and the
 run's other scaling and evaluations are refused. A row that fails affects its own example alone. A
 killed process uses up the name.
 
-The owner's policy allows it by the names ``example_mean`` and ``example_counts``, at unit example
-(docs/dpsgd_release.md).
+The owner's policy allows it by the name ``example_mean``, at unit example (docs/dpsgd_release.md).
+Variances and quantiles are read from :class:`~flower_ldp.strategies.CountsQuery`'s tables.
 """
 
 import io
@@ -24,11 +24,10 @@ from flower_ldp.clients.keys import locked_key
 from flower_ldp.clients.session import Data, by_group
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms.embeddings import double_at_most
-from flower_ldp.mechanisms.example_sums import ExampleCounts, ExampleMean
+from flower_ldp.mechanisms.example_sums import ExampleMean
 from flower_ldp.mechanisms.gaussian_means import GaussianMeans
 from flower_ldp.mechanisms.laplace import check_epsilon
 from flower_ldp.mechanisms.random import RandomSource
-from flower_ldp.parameter_bounds import check_in
 from flower_ldp.policy import Policy
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
 from flower_ldp.refusals import REFUSED_POLICY, REFUSED_REPEAT
@@ -80,7 +79,7 @@ def private_means(
     if low.ndim != 1 or low.shape != high.shape or not low.size:
         raise ValueError("lower and upper must be two vectors of one length, at least 1")
     policy = charging.policy_of(context)
-    part, examples = _part(epsilon, len(low)), _examples(policy, "example_mean", groups)
+    part, examples = _part(epsilon, len(low)), _examples(policy, groups)
     ends = zip(low.tolist(), high.tolist(), strict=True)
     laws = [ExampleMean(part, examples, *pair) for pair in ends]
     joint = _joint(policy, laws, float(epsilon))
@@ -99,49 +98,6 @@ def private_means(
     if joint is not None:
         return joint.estimate(report)
     return np.array([law.estimate(one[None])[0] for law, one in zip(laws, report, strict=True)])
-
-
-def private_quantiles(
-    context: Context,
-    rows: Data,
-    *,
-    edges: Sequence[Sequence[float]],
-    shares: Sequence[float],
-    epsilon: float,
-    name: str = "quantiles",
-    groups: Iterable[Hashable] | None = None,
-) -> NDArray[np.float64]:
-    """Return noisy quantiles of each column, or the stored result; shape (shares, columns).
-
-    Float64. Errors and other parameters are those of :func:`private_means`.
-
-    Parameters
-    ----------
-    rows : Data
-        **Private**. A row that raises or has another shape is not counted.
-    edges : sequence of sequence of float
-        For each column the **public**, ascending values that a quantile can take.
-    shares : sequence of float
-        The quantiles, such as ``(0.25, 0.5, 0.75)``; more of them cost no more.
-    """
-    policy = charging.policy_of(context)
-    if not len(edges) or not len(shares):
-        raise ValueError("edges and shares must be at least one")
-    for share in shares:
-        check_in("[0, 1]", "shares", share)
-    laws = [ExampleCounts(_part(epsilon, len(edges)), tuple(map(float, one))) for one in edges]
-
-    def draw(rng: RandomSource) -> NDArray[np.int64]:
-        each = zip(laws, _columns(rows, groups, len(laws)), strict=True)
-        return np.concatenate([law.randomize(column, rng) for law, column in each])
-
-    event = PrivacyEvent("example_counts", float(epsilon), unit=Unit.EXAMPLE)
-    examples = _examples(policy, "example_counts", groups)
-    terms = {"examples": examples, "edges": [list(law.edges) for law in laws]}
-    report = once(context, policy, event, name, terms, draw)
-    counts = np.split(report, np.cumsum([len(law.edges) - 1 for law in laws])[:-1])
-    each = list(zip(laws, counts, strict=True))
-    return np.array([[law.quantile(one, share) for law, one in each] for share in shares])
 
 
 def once(
@@ -186,8 +142,8 @@ def once(
         return found
 
 
-def _examples(policy: Policy, mechanism: str, groups: Iterable[Hashable] | None) -> int:
-    examples = policy.examples_for(charging.NAMED_TYPE, mechanism)
+def _examples(policy: Policy, groups: Iterable[Hashable] | None) -> int:
+    examples = policy.examples_for(charging.NAMED_TYPE, "example_mean")
     if examples is None:
         raise RefusalError(REFUSED_POLICY, "the policy does not say how many examples there are")
     if (groups is None) == (policy.example == "patient"):

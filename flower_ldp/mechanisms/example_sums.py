@@ -43,7 +43,7 @@ import numpy as np
 from flower_ldp.mechanisms.inputs import as_double, note, real_array
 from flower_ldp.mechanisms.laplace import IntegerNoise, grid_steps
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
-from flower_ldp.parameter_bounds import Bounded, check_in
+from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.privacy import Unit
 
 
@@ -232,15 +232,6 @@ class ExampleCounts(IntegerNoise):
         """Return log P(report | examples)."""
         away = np.asarray(report) - self.total(examples)
         return sum(self.noise.log_prob(int(one)) for one in away)
-
-    def quantile(self, report: Ints, share: float) -> float:
-        """Return the edge at which a running sum first reaches this share."""
-        check_in("[0, 1]", "share", share)
-        running = np.cumsum(np.asarray(report, dtype=np.int64))
-        wanted = share * max(int(running[-1]), 1)
-        (reached,) = np.nonzero(running >= wanted)
-        place = int(reached[0]) + 1 if len(reached) else len(self._places) - 1
-        return float(self._places[place])
 
 
 _LEAST_BITS = 20

@@ -15,7 +15,7 @@ sum over sites: its quantile is a normal one, corrected for the Laplace law's ex
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from statistics import NormalDist
@@ -60,6 +60,8 @@ class CountTable:
         Standard deviation of the noise of one cell, of all sites together.
     excess : float
         Excess kurtosis of that noise.
+    starts : sequence of int
+        Of one column, the first levels of the blocks that its counts were fitted to, if any.
     """
 
     levels: Mapping[str, Levels]
@@ -67,6 +69,7 @@ class CountTable:
     noisy: Floats
     deviation: float
     excess: float = 0.0
+    starts: Sequence[int] = ()
 
     @property
     def names(self) -> Names:
@@ -160,24 +163,32 @@ class CountTable:
     def quantile(self, name: str, share: float, *, level: float = _LEVEL) -> Estimate:
         """Return a quantile of a column of intervals, even within each interval.
 
-        The interval has the ends at which the running share leaves its own interval (Woodruff
-        1952).
+        It is read from the running sums of ``noisy``, made to ascend: the mean of the largest one
+        before and the smallest one after. The interval has the ends at which the running share
+        leaves its own interval (Woodruff 1952).
         """
         check_in("[0, 1]", "share", share)
         table, edges = self.margin(name), self.levels[name]
         if is_text(edges):
             raise ValueError(f"quantiles need edges, and {quoted(name)} has categories")
-        shares, total = table._shares()
-        running = np.concatenate([[0.0], np.cumsum(shares)])
-        below = np.searchsorted(running, share)  # cells whose noise is in the running sum
-        cells = max(1, min(int(below), len(shares) - int(below)))
-        noise = cells * (table.deviation / total) ** 2
+        (_, total), noisy = table._shares(), table.noisy[:-1]
+        sums = np.cumsum(noisy + (total - noisy.sum()) / len(noisy)) / total
+        ascending = np.maximum.accumulate(sums) + np.minimum.accumulate(sums[::-1])[::-1]
+        running = np.concatenate([[0.0], np.clip(ascending[:-1] / 2, 0.0, 1.0), [1.0]])
+        below = int(np.searchsorted(running, share))
+        # Cells whose noise is in the running sum, or of its complement.
+        cells: float = min(below, len(noisy) - below)
+        if starts := self.starts:
+            size, blocks = starts[1], len(noisy) / starts[1]
+            whole, inner = below / size, below % size
+            cells = min(whole, blocks - whole) + min(inner, size - inner)
+        noise = max(1, cells) * (table.deviation / total) ** 2
         spread = math.sqrt(share * (1 - share) / total + noise)
-        far = table.reach(level, cells) / table.deviation * spread
+        far = table.reach(level, max(1, cells)) / table.deviation * spread
         ends = np.clip([share, share - far, share + far], 0.0, 1.0)
         return Estimate(*np.interp(ends, running, np.asarray(edges, dtype=np.float64)).tolist())
 
-    def reach(self, level: float, cells: int = 1) -> float:
+    def reach(self, level: float, cells: float = 1) -> float:
         """Return how far noise goes with this probability, in deviations of one cell's noise."""
         check_in("(0, 1)", "level", level)
         z = NormalDist().inv_cdf(0.5 + level / 2)
@@ -212,6 +223,21 @@ def label_of(levels: Levels, place: int) -> str:
         return str(levels[place])
     end = "]" if place == len(levels) - 2 else ")"
     return f"[{float(levels[place]):g}, {float(levels[place + 1]):g}{end}"
+
+
+def fitted_to_blocks(
+    counts: Floats, blocks: Floats, starts: Sequence[int], examples: int
+) -> Floats:
+    """Return counts that add up to those of blocks and to examples, by least squares.
+
+    All have noise of one variance (Hay, Rastogi, Miklau and Suciu 2010); ``starts`` are the first
+    counts of blocks.
+    """
+    sizes, sums = np.diff([*starts, len(counts)]), np.add.reduceat(counts, starts)
+    variance = sizes / (sizes + 1)
+    best = variance * (blocks + sums / sizes)
+    best += (examples - best.sum()) * variance / variance.sum()
+    return np.asarray(counts + np.repeat((best - sums) / sizes, sizes))
 
 
 def agreeing(noisy: Mapping[Names, Floats], examples: int) -> dict[Names, Floats]:

@@ -13,8 +13,9 @@ import numpy as np
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from flower_ldp.mechanisms.random import Ints
 from flower_ldp.privacy import Unit, compose, meaning
-from flower_ldp.strategies.count_tables import CountTable, agreeing
+from flower_ldp.strategies.count_tables import CountTable, agreeing, fitted_to_blocks
 from flower_ldp.strategies.replies import (
     OnceLogger,
     ReplyValidator,
@@ -75,6 +76,10 @@ class CountsQuery:
     unit : {"example", "client"}
         ``"client"`` asks clients with one row each, such as phones, for one table of at most 62
         cells, by subset selection: each answers at epsilon per client.
+    quantiles : sequence of str
+        Columns of edges whose quantiles matter more than their counts. Each has a table of its own,
+        and from 100 intervals on a second one of blocks of intervals: counts have the noise of a
+        table more, and quantiles less.
 
     Raises
     ------
@@ -96,11 +101,13 @@ class CountsQuery:
         epsilon: float,
         delta: float = 0.0,
         unit: Unit = Unit.EXAMPLE,
+        quantiles: Sequence[str] = (),
     ) -> None:
         plain = {name: np.asarray(one).tolist() for name, one in columns.items()}
         asked = columns if tables is None else tables
         named = [(one,) if isinstance(one, str) else tuple(one) for one in asked]
-        self.proposal = CountsProposal(plain, named, epsilon, delta, Unit(unit))
+        named += [(one,) for one in quantiles if (one,) not in named]
+        self.proposal = CountsProposal(plain, named, epsilon, delta, Unit(unit), quantiles)
 
     @property
     def deviation(self) -> float:
@@ -149,11 +156,15 @@ class CountsQuery:
         if not reports:
             raise RunStopped(f"no site gave counts: {judge.metrics()}")
         examples, total = sum(one for one, _ in reports), sum(counts for _, counts in reports)
-        noisy = self._divided(self.proposal.estimate(np.asarray(total), examples))
+        return self.tables(np.asarray(total), examples, len(reports))
+
+    def tables(self, total: Ints, examples: int, sites: int) -> CountTables:
+        """Return the tables of the sum of so many sites' reports."""
+        noisy = self._divided(self.proposal.estimate(total, examples), examples)
         best = agreeing(noisy, examples)
         # Of a sum of Laplace noise; normal noise has none, and coins have hardly any.
         is_laplace = not (self.proposal.sets or self.proposal.mechanism.factor)
-        excess, deviation = 3.0 * is_laplace / len(reports), self.proposal.deviation(len(reports))
+        excess, deviation = 3.0 * is_laplace / sites, self.proposal.deviation(sites)
         tables = {
             names: CountTable(
                 {name: self.proposal.columns[name] for name in names},
@@ -161,14 +172,16 @@ class CountsQuery:
                 noisy[names],
                 deviation,
                 excess,
+                self.proposal.blocks.get(names[0], ()) if len(names) == 1 else (),
             )
             for names in noisy
         }
-        return CountTables(tables, len(reports), examples)
+        return CountTables(tables, sites, examples)
 
-    def _divided(self, cells: np.ndarray) -> dict[Names, np.ndarray]:
-        found, begin = {}, 0
-        for names, size in zip(self.proposal.tables, self.proposal.mechanism.cells, strict=True):
-            found[names] = cells[begin : begin + size].reshape(self.proposal.shape(names))
-            begin += size
+    def _divided(self, cells: np.ndarray, examples: int) -> dict[Names, np.ndarray]:
+        asked, sizes = self.proposal, self.proposal.mechanism.cells
+        parts = iter(np.split(cells, np.cumsum(sizes[:-1])))
+        found = {names: next(parts).reshape(asked.shape(names)) for names in asked.tables}
+        for name, starts in asked.blocks.items():
+            found[name,] = fitted_to_blocks(found[name,], next(parts), starts, examples)
         return found

@@ -39,8 +39,10 @@ from flower_ldp.wire.proposal import Field, check_version, in_domain
 
 _VERSION = 1
 _MECHANISM = "counts"
-_FIELDS = {"version", "mechanism", "epsilon", "delta", "columns", "tables", "unit"}
+_FIELDS = {"version", "mechanism", "epsilon", "delta", "columns", "tables", "quantiles", "unit"}
 _BYTES = 8
+#: From so many intervals on, blocks of them make quantiles better (docs/statistics.md).
+LEAST_IN_BLOCKS = 100
 _MOST_EXAMPLES = 10**12
 # What pandas and Python write for no value.
 _NOBODY = {"", "nan", "none", "nat", "<na>"}
@@ -67,6 +69,9 @@ class CountsProposal:
         :class:`~flower_ldp.mechanisms.SubsetSelection`, with delta 0.
     unit : Unit
         Example, or client: each has one row, and there is one table, of 2 to 62 cells.
+    quantiles : sequence of str
+        Different columns of edges with a table of their own: those of :data:`LEAST_IN_BLOCKS`
+        intervals or more have a table of blocks of intervals too.
     """
 
     columns: Mapping[str, Levels]
@@ -74,6 +79,7 @@ class CountsProposal:
     epsilon: float
     delta: float = 0.0
     unit: Unit = Unit.EXAMPLE
+    quantiles: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_in("[1, 1000]", "columns", len(self.columns), int)
@@ -86,6 +92,9 @@ class CountsProposal:
                 raise ValueError(f"a table must have different known columns, got {quoted(names)}")
         if len(set(map(frozenset, self.tables))) < len(self.tables):
             raise ValueError("no table may be asked for twice")
+        for name in self.quantiles:
+            if (name,) not in self.tables or is_text(self.columns[name]):
+                raise ValueError(f"quantiles need edges and a table, {quoted(name)} has not both")
         if self.unit is Unit.LABEL:
             raise ValueError("counts are per example or per client")
         _ = self.mechanism, self.sets
@@ -95,15 +104,29 @@ class CountsProposal:
     @cached_property
     def mechanism(self) -> JointCounts:
         """The noise of all tables; ValueError for numbers outside their intervals."""
-        cells = tuple(math.prod(self.shape(names)) for names in self.tables)
-        return JointCounts(self.epsilon, cells, self.delta)
+        cells = [math.prod(self.shape(names)) for names in self.tables]
+        cells += map(len, self.blocks.values())
+        return JointCounts(self.epsilon, tuple(cells), self.delta)
+
+    @cached_property
+    def blocks(self) -> dict[str, Sequence[int]]:
+        """By column, the first levels of blocks of intervals: about √k of k, and that of no value.
+
+        Tables of them follow the others.
+        """
+        sizes = {name: levels_of(self.columns[name]) for name in self.quantiles}
+        return {
+            name: (*range(0, size, 1 + math.isqrt(size - 1)), size)
+            for name, size in sizes.items()
+            if size >= LEAST_IN_BLOCKS
+        }
 
     @cached_property
     def sets(self) -> SubsetSelection | None:
         """The randomizer of a client's one row, or None; ValueError as :attr:`mechanism`."""
         if self.unit is not Unit.CLIENT:
             return None
-        if len(self.tables) != 1 or self.delta:
+        if len(self.mechanism.cells) != 1 or self.delta:
             raise ValueError("clients with one row each answer for one table, at a delta of 0")
         return SubsetSelection(self.epsilon, self.mechanism.cells[0])
 
@@ -119,11 +142,13 @@ class CountsProposal:
         """Return the cell of each row in each table, int64, shape (size, tables); **private**."""
         used = {name for names in self.tables for name in names}
         codes = {name: codes_of(self.columns[name], rows[name]) for name in used}
-        found = np.empty((size, len(self.tables)), dtype=np.int64)
-        for place, names in enumerate(self.tables):
-            each = tuple(codes[name] for name in names)
-            found[:, place] = np.ravel_multi_index(each, self.shape(names))
-        return found
+        found = [
+            np.ravel_multi_index(tuple(codes[name] for name in names), self.shape(names))
+            for names in self.tables
+        ]
+        for name, starts in self.blocks.items():
+            found.append(np.searchsorted(starts, codes[name], side="right") - 1)
+        return np.stack(found, axis=1, dtype=np.int64)
 
     def to_fields(self) -> dict[str, Field]:
         """Return the record's fields."""
@@ -135,6 +160,7 @@ class CountsProposal:
             "delta": float(self.delta),
             "columns": json.dumps(columns),
             "tables": json.dumps([list(names) for names in self.tables]),
+            "quantiles": json.dumps(list(self.quantiles)),
             "unit": self.unit.value,
         }
 
@@ -145,17 +171,19 @@ class CountsProposal:
         if set(fields) != _FIELDS or fields["mechanism"] != _MECHANISM:
             raise WireError("fields", f"not a question for counts: {quoted(sorted(fields))}")
         columns, tables = _read(fields, "columns"), _read(fields, "tables")
+        quantiles = _read(fields, "quantiles")
         listed = isinstance(columns, dict) and isinstance(tables, list)
-        if not listed or not all(isinstance(one, list) for one in (*columns.values(), *tables)):
+        lists = (*columns.values(), *tables, quantiles) if listed else ()
+        if not listed or not all(isinstance(one, list) for one in lists):
             raise WireError("fields", "columns and tables must be lists by name and of names")
-        for names in tables:
+        for names in (*tables, quantiles):
             if not all(isinstance(name, str) for name in names):
                 raise WireError("fields", f"columns of a table must be text, got {quoted(names)}")
         epsilon, delta = typed(fields, "epsilon", float), typed(fields, "delta", float)
         unit = typed(fields, "unit", str)
         with in_domain():
             asked = [tuple(names) for names in tables]
-            return cls(columns, asked, epsilon, delta, Unit(unit))
+            return cls(columns, asked, epsilon, delta, Unit(unit), quantiles)
 
     @property
     def report_bytes(self) -> int:

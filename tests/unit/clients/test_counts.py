@@ -357,6 +357,32 @@ def test_replacing_one_patient_moves_no_more_than_the_sensitivity(tmp_path: Path
     assert moved.max() == QUESTION.mechanism.sensitivity == 2 * 2 * STEPS
 
 
+@pytest.mark.parametrize("levels", [100, 113])
+def test_blocks_of_intervals_move_as_one_table_more(levels: int) -> None:
+    """All pairs of patients of up to two rows, in L1 and L2, and each block is its intervals."""
+    asked = CountsProposal({"age": range(levels + 1)}, [("age",)], 1.0, quantiles=["age"])
+    (starts,) = asked.blocks.values()
+    assert asked.mechanism.cells == (levels + 1, len(starts))
+    values = [0.5, 1.5, 8.5, levels - 0.5, math.nan]
+    told = []
+    for rows in [(), *((one,) for one in values), *itertools.combinations(values, 2)]:
+        places = asked.places({"age": list(rows)}, len(rows))
+        told.append(asked.mechanism.total((places, np.zeros(len(rows), dtype=np.int64))))
+        fine, blocks = np.split(told[-1], [levels + 1])
+        np.testing.assert_array_equal(np.add.reduceat(fine, starts), blocks)
+    moved = np.abs(np.array(told)[:, None] - told)
+    assert moved.sum(axis=2).max() == asked.mechanism.sensitivity == 2 * 2 * STEPS
+    assert (moved**2).sum(axis=2).max() == 2 * 2 * STEPS**2
+
+
+def test_few_intervals_have_no_blocks() -> None:
+    few = {"age": range(100)}
+    assert not CountsProposal(few, [("age",)], 1.0, quantiles=["age"]).blocks
+    many = {"age": range(101)}
+    with pytest.raises(ValueError, match="one table"):
+        CountsProposal(many, [("age",)], 1.0, unit=Unit.CLIENT, quantiles=["age"])
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -389,6 +415,11 @@ def test_replacing_one_patient_moves_no_more_than_the_sensitivity(tmp_path: Path
         ({"tables": '[["age"], ["age"]]'}, "domain"),
         ({"tables": '[["age", "sex"], ["sex", "age"]]'}, "domain"),
         ({"tables": '[["weight"]]'}, "domain"),
+        ({"quantiles": '"age"'}, "fields"),
+        ({"quantiles": "[1]"}, "fields"),
+        ({"quantiles": '["weight"]'}, "domain"),
+        ({"quantiles": '["sex"]', "tables": '[["sex"]]'}, "domain"),
+        ({"quantiles": '["age"]', "tables": '[["age", "sex"]]'}, "domain"),
         ({"unit": "label"}, "domain"),
         ({"unit": "site"}, "domain"),
         ({"unit": 1}, "fields"),

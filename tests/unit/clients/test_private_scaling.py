@@ -1,4 +1,4 @@
-"""Means and quantiles of columns: paid for once, kept, and private for an example."""
+"""Means of columns: paid for once, kept, and private for an example."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ import pytest
 from flwr.app import Context
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.clients import private_means, private_quantiles, scaling
+from flower_ldp.clients import private_means, scaling
 from flower_ldp.clients.scaling import _part
 from flower_ldp.errors import RefusalError
 from flower_ldp.mechanisms import (
-    ExampleCounts,
     ExampleMean,
     GaussianMeans,
     RandomSource,
@@ -38,7 +37,6 @@ examples: 4
 messages:
   train:
     example_mean: {{epsilon: 1.0, unit: example}}
-    example_counts: {{epsilon: 1.0, unit: example}}
 budgets:
   example:
     life: {{epsilon: 2.0}}
@@ -50,7 +48,6 @@ BOUNDS: dict[str, Any] = {"lower": [0.0, 0.0], "upper": [4.0, 100.0], "epsilon":
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExampleMean, "noised", lambda self, total, rng: total)
-    monkeypatch.setattr(ExampleCounts, "randomize", lambda self, rows, rng: self.total(rows))
     monkeypatch.setattr(gaussian_means, "normal", lambda size, rng: np.zeros(size, np.int64))
 
 
@@ -116,11 +113,6 @@ def test_a_patient_counts_once(tmp_path: Path) -> None:
     given = owner(tmp_path, "patient")
     found = private_means(given, ROWS, **BOUNDS, groups=groups)
     assert found == pytest.approx([(1.5 + 3) / 4, (50 + 80) / 4], abs=0.1)
-    edges = [[0.0, 1.75, 2.5, 4.0], [0.0, 30.0, 70.0, 100.0]]
-    shares = private_quantiles(
-        given, ROWS, edges=edges, shares=(0.5, 0.9), epsilon=1.0, groups=groups
-    )
-    assert shares.tolist() == [[2.5, 70.0], [4.0, 100.0]]
 
 
 @pytest.mark.parametrize("groups", [None, "abca"])
@@ -150,32 +142,30 @@ def test_the_columns_parts_add_up_to_no_more_than_what_is_charged(epsilon: float
     for columns in range(1, 301):
         part = _part(epsilon, columns)
         assert columns * ExampleMean(part, 4).noise.rate * (1 << 10) <= as_fraction(epsilon)
-        assert columns * ExampleCounts(part, (0.0, 1.0)).noise.rate * 128 <= as_fraction(epsilon)
         assert math.fsum([part] * columns) <= epsilon
         assert np.cumsum([part] * columns)[-1] <= epsilon
         assert part * columns == pytest.approx(epsilon, rel=1e-13)
 
 
-def quantiles(given: Context, rows: Any, name: str = "quantiles") -> Any:
-    edges = [[0.0, 2.0, 4.0], [0.0, 50.0, 100.0]]
-    return private_quantiles(given, rows, edges=edges, shares=(0.5,), epsilon=0.5, name=name)
+def halves(given: Context, rows: Any, name: str = "halves") -> Any:
+    return private_means(given, rows, **{**BOUNDS, "epsilon": 0.5}, name=name)
 
 
 def test_a_failure_of_the_whole_ends_the_scaling_of_its_run(tmp_path: Path) -> None:
     given = owner(tmp_path)
-    kept = quantiles(given, ROWS)
+    kept = halves(given, ROWS)
     with pytest.raises(OSError, match="no such table"):
-        quantiles(given, LOST, "second")
+        halves(given, LOST, "second")
     charged = costs(tmp_path)
     assert charged == ["epsilon 0.5"] * 2
-    refused("budget", quantiles, given, ROWS, "third")
+    refused("budget", halves, given, ROWS, "third")
     refused("budget", private_means, given, ROWS, **BOUNDS, name="third")
-    assert quantiles(given, LOST).tolist() == kept.tolist()  # drawn before: at no charge
+    assert halves(given, LOST).tolist() == kept.tolist()  # drawn before: at no charge
     other = replace(given, run_id=99)
     for run in (given, other):
-        refused("repeat", quantiles, run, ROWS, "second")
+        refused("repeat", halves, run, ROWS, "second")
     assert costs(tmp_path) == charged
-    assert quantiles(other, ROWS, "third").shape == (1, 2)
+    assert halves(other, ROWS, "third").shape == (2,)
 
 
 @pytest.mark.parametrize("error", [MemoryError, SystemExit, RuntimeError])
@@ -201,9 +191,6 @@ def test_a_killed_process_uses_up_the_name_alone(tmp_path: Path) -> None:
     assert private_means(given, ROWS, **BOUNDS, name="other").shape == (2,)
 
 
-SHARES = {"draw": private_quantiles, "edges": [[0.0, 1.0]], "epsilon": 0.5}
-
-
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
@@ -212,14 +199,11 @@ SHARES = {"draw": private_quantiles, "edges": [[0.0, 1.0]], "epsilon": 0.5}
         ({"name": ""}, "must"),
         ({"groups": [1, 2, 3, 4]}, "given"),
         *(({"epsilon": epsilon}, "epsilon") for epsilon in (-0.1, 0.0, math.nan, math.inf, 1e7)),
-        *(({**SHARES, "shares": shares}, "share") for shares in ((), (2.0,), (0.5, -0.1))),
     ],
 )
 def test_what_is_wrong_costs_nothing(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
-    given = changes if "shares" in changes else {"draw": private_means, **BOUNDS, **changes}
-    draw = given["draw"]
     with pytest.raises(ValueError, match=text):
-        draw(owner(tmp_path), ROWS, **{name: given[name] for name in given if name != "draw"})
+        private_means(owner(tmp_path), ROWS, **{**BOUNDS, **changes})
     assert costs(tmp_path) == []
 
 

@@ -191,7 +191,6 @@ def test_parameters_end_where_their_intervals_do(mechanism: Any, intervals: dict
         *((OF_THREE.log_prob, (bad, UPDATE), "3 distinct dimensions") for bad in NO_SETS),
         (GAUSSIAN.estimate, (np.zeros(3, np.int64), 0), r"reports must be in \[1, inf\)"),
         (GAUSSIAN.log_prob, (np.zeros(2, np.int8), ONES), "report must have shape"),
-        (COUNTS.quantile, (np.array([3]), 1.5), "share must be in"),
         (SUBSPACE.project, (np.zeros(3),), "needs a model of 4 to"),
         (SUBSPACE.project, (np.zeros((2, 4)),), "update must be a vector"),
         (SUBSPACE.lift, (np.zeros(4), 3), "needs a model of 4 to"),
