@@ -15,8 +15,9 @@ from flower_ldp.advice import FEW_CLIENTS, Verdict, advise
 from flower_ldp.cli.adopt_code import Code, Note, check_within, diff_of
 from flower_ldp.cli.adopt_edits import put_gate, put_strategy, with_dependency
 from flower_ldp.cli.adopt_loop import training, unstoppable
+from flower_ldp.cli.adopt_query import put_question
 from flower_ldp.cli.output import Report, command, single, wrong
-from flower_ldp.cli.route_policy import RoutePolicy
+from flower_ldp.cli.route_policy import Route, RoutePolicy
 from flower_ldp.errors import ConfigError, quoted
 from flower_ldp.facts import Fact
 from flower_ldp.parameter_bounds import Bounded
@@ -28,8 +29,9 @@ app = single()
 #: Steps of a round, and the share of a client's rows in each: together one pass.
 _STEPS, _RATE = 5, 0.2
 _POLICY = "policy.yaml"
-#: Routes that have a diff.
-_CHANGES = ("codeword", "dpsgd")
+#: Routes that have a diff, and what their policy is of.
+_CHANGES: dict[str, Route] = {"codeword": "codeword", "dpsgd": "dpsgd", "statistics": "counts"}
+_NO_PLAN = (None, None, None)
 #: Modules whose models a client trains; those built on others come first.
 _TREES = ("xgboost", "catboost", "lightgbm")
 _LANGUAGE = ("trl", "peft")
@@ -40,10 +42,7 @@ _NO_TREES = (
     "splits of a tree are values of rows, and no mechanism here protects them. Train "
     "LogisticRegression by private_fit, or a small torch network, on the same columns"
 )
-_COUNTS = (
-    "tables with noise: mods=[LdpMod(query=CountsRelease())], a reply with the rows, and "
-    "CountsQuery on the server (docs/statistics.md). Its policy: policy sample --for counts"
-)
+_COUNTS = "sites answer by tables with noise. Each round that asks costs again: ask in one"
 _PARTIES = (
     "parties with other columns of the same records need an app of its own: `flower-ldp new NAME "
     "--kind split` writes one (docs/embedding.md)"
@@ -84,9 +83,9 @@ class Adoption:
     import_model
         MODULE:FUNCTION of the app that makes its torch model: imported and called, to count them.
     examples
-        Rows of a client, public; for the policy of DP-SGD.
+        Rows of a client, public; for the policy of DP-SGD or of tables.
     epsilon
-        Of the whole run: of a client, or with DP-SGD of a row.
+        Of the whole run: of a client, or with DP-SGD and tables of a row.
     delta
         Of the whole run, with DP-SGD; below 1 / examples.
     for_
@@ -144,7 +143,11 @@ class Adoption:
         if route == "dpsgd":
             notes, imports = training(codes, handlers["train"], library)
         notes += put_gate(codes[0], app, route, imports)
-        notes += put_strategy(server, route, self.epsilon)
+        if route == "statistics":
+            main, (handler, *_) = names[0].partition(":")[2], handlers.pop("query")
+            notes += put_question(server, main, codes[0], handler, self.epsilon)
+        else:
+            notes += put_strategy(server, route, self.epsilon)
         notes += unstoppable(codes, handlers, route)
         changed = {code.name: (code.data.decode(), code.edited()) for code in (codes[0], server)}
         project = self.app_dir.resolve() / "pyproject.toml"
@@ -230,14 +233,16 @@ class Adoption:
 
     def _policy(self, route: str, rounds: int) -> str | None:
         """Return the policy of a route; None without one, or before the rows are known."""
-        free: tuple[int | None, int | None, float | None] = (None, None, None)
-        if route == "codeword":
-            return RoutePolicy("codeword", self.epsilon, None, 1, None, free, None, True).text()
-        if route != "dpsgd" or (self.examples is None and not self.write):
+        examples = None if route == "codeword" else self.examples
+        if route not in _CHANGES or (route != "codeword" and examples is None and not self.write):
             return None
-        cost, plan = (self.epsilon, self.delta), (rounds, _STEPS, _RATE)
+        delta, plan = (
+            (self.delta, (rounds, _STEPS, _RATE)) if route == "dpsgd" else (None, _NO_PLAN)
+        )
         try:
-            return RoutePolicy("dpsgd", *cost, 1, self.examples, plan, None, True).text()
+            return RoutePolicy(
+                _CHANGES[route], self.epsilon, delta, 1, examples, plan, None, True
+            ).text()
         except ValueError as error:
             told = (
                 f"DP-SGD in {quoted(rounds)} rounds (num-server-rounds) of {_STEPS} steps: {error}"

@@ -95,7 +95,7 @@ class Code:
     def edited(self) -> str:
         """Return the text with all edits; ConfigError if it would be no Python."""
         data = self.data
-        for start, end, text in sorted(self._edits, reverse=True):
+        for start, end, text in sorted(set(self._edits), reverse=True):
             data = data[:start] + text.encode() + data[end:]
         try:
             compile(data, self.name, "exec", dont_inherit=True)

@@ -12,6 +12,12 @@ _APPS = tuple(
     f"flwr.{one}.ClientApp"
     for one in ("clientapp", "client", "clientapp.client_app", "client.client_app")
 )
+#: The message that a route answers, and the release.
+_RELEASES = {
+    "codeword": ("train", "CodewordRelease"),
+    "dpsgd": ("train", "DPSGDRelease"),
+    "statistics": ("query", "CountsRelease"),
+}
 #: Mods that wait for what no report holds, or add noise that the report has.
 _OUT = {
     **dict.fromkeys(("secaggplus_mod", "secagg_mod"), "a masked sum has no epsilon"),
@@ -39,8 +45,8 @@ def put_gate(code: Code, app: str, route: str, imports: list[str]) -> list[Note]
         raise ConfigError(f"{code.file}: has no line {app} = ClientApp(...) of {why}")
     if any(name.endswith(".LdpMod") for _, name in code.calls()):
         raise ConfigError(f"{code.file}: has LdpMod already: nothing is changed")
-    release = "CodewordRelease" if route == "codeword" else "DPSGDRelease"
-    names, mods = [release, "LdpMod"], [f"LdpMod(train={release}())"]
+    kind, release = _RELEASES[route]
+    names, mods = [release, "LdpMod"], [f"LdpMod({kind}={release}())"]
     given = {one.arg: one.value for one in made.keywords}
     arguments = [*made.args, *made.keywords]
     if len(made.args) > 1 or None in given or _has_starred(made.args):
@@ -126,7 +132,7 @@ def put_strategy(code: Code, route: str, epsilon: float) -> list[Note]:
 
 def with_dependency(text: str, route: str) -> tuple[str, list[Note]]:
     """Return a pyproject.toml with this package among the dependencies, if these are lines."""
-    needed = "flower-ldp" if route == "codeword" else "flower-ldp[dpsgd]"
+    needed = "flower-ldp[dpsgd]" if route == "dpsgd" else "flower-ldp"
     added = re.sub(r"(?m)^dependencies = \[\n", rf'\g<0>    "{needed}",\n', text, count=1)
     for one in (text, added):
         found = tomllib.loads(one)["project"].get("dependencies")

@@ -178,7 +178,7 @@ def unstoppable(
                 yield Note(code.name, f"{name[:-1]} {text}")
             elif name.startswith("opacus."):
                 yield Note(code.name, f"{name[:-1]} adds noise that no ledger counts: take it out")
-        for call, name in code.calls() if route == "dpsgd" else ():
+        for call, name in code.calls() if route != "codeword" else ():
             last = name.rpartition(".")[2]
             if last == "fit_transform" or (
                 last == "fit" and _maker(code, call).startswith(_FITTED)

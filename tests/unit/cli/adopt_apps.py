@@ -182,6 +182,51 @@ app = ClientApp()
 def query(msg, context):
     return msg
 """
+HISTOGRAMS = """\
+import numpy as np
+from flwr.app import Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+
+
+@app.query()
+def query(msg, context):
+    frame = load()[["age", "weight"]]
+    counts = {}
+    for name in frame.columns:
+        found, _ = np.histogram(frame[name], bins=np.linspace(0, 100, 6))
+        counts[name] = found.tolist()
+    return Message(RecordDict({"counts": MetricRecord(counts)}), reply_to=msg)
+"""
+TIMES = """\
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+app = ClientApp()
+
+
+@app.query()
+def query(msg, context):
+    times, events = load()
+    return Message(RecordDict({"rows": ArrayRecord({"T": times, "E": events})}), reply_to=msg)
+"""
+ASKING = """\
+import numpy as np
+from flwr.app import Message, RecordDict
+from flwr.serverapp import ServerApp
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid, context):
+    content = RecordDict()
+    messages = [Message(content=content, message_type="query", dst_node_id=node) for node in nodes]
+    later = Message(content=content, message_type="query", dst_node_id=1)
+    replies = grid.send_and_receive(messages)
+    print(sums(replies))
+"""
 PARTY = (
     QUERY
     + """

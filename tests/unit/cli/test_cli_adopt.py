@@ -189,7 +189,6 @@ def test_other_forms_of_mods_and_strategies(tmp_path: Path) -> None:
         ("import xgboost\n" + apps.CLIENT, "none", "Train LogisticRegression by private_fit"),
         ("import jax\n" + apps.CLIENT, "none", "trains torch models, and this one is of jax"),
         ("import trl\n" + apps.CLIENT, "none", "a language model's adapters"),
-        (apps.QUERY, "statistics", "mods=[LdpMod(query=CountsRelease())]"),
         (apps.PARTY, "embedding", "flower-ldp new NAME --kind split"),
     ],
 )
@@ -201,6 +200,64 @@ def test_what_has_no_diff_has_a_reason(tmp_path: Path, client: str, route: str, 
     assert why in done.json["reason"]
     assert why in done.err
     assert not (folder / "policy.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("client", "columns", "rows"),
+    [
+        (
+            apps.HISTOGRAMS,
+            '{"age": np.linspace(0, 100, 6), "weight": np.linspace(0, 100, 6)}',
+            "reply with the rows in place of their counts: frame[name]",
+        ),
+        (apps.TIMES, '{"T": ..., "E": ...}', None),
+        (apps.QUERY, "{}", None),
+    ],
+)
+def test_an_app_that_asks_by_query_asks_for_tables(
+    tmp_path: Path, client: str, columns: str, rows: str | None
+) -> None:
+    folder = apps.write(tmp_path / "app", client, "", apps.ASKING)
+    found = facts("adopt", folder, *FEW, "--epsilon", 2, "--write")
+    assert (found["route"], found["warnings"]) == ("statistics", [])
+    assert lines_of(found["diff"].partition("--- /dev/null")[0], "+") == [
+        "from flower_ldp.clients import CountsRelease, LdpMod",
+        "app = ClientApp(mods=[LdpMod(query=CountsRelease())])",
+        "from flower_ldp.strategies import CountsQuery",
+        f"query = CountsQuery({columns}, epsilon=2.0)",
+        "    content = query.content()",
+        '    "flower-ldp",',
+    ]
+    told = [one["text"] for one in found["by_hand"]]
+    assert told.pop().startswith("read tables = query.aggregate(replies) in place of the replies")
+    if rows is not None:
+        assert told == [rows]
+    else:
+        (levels,) = told
+        assert "the public levels of each column" in levels
+    policy = load_policy(folder / "policy.yaml")
+    assert policy.examples == 100
+    assert policy.messages["query"]["counts"].epsilon == 2
+
+
+def test_what_a_server_sends_of_its_own_is_left_to_its_author(tmp_path: Path) -> None:
+    server = apps.ASKING.replace("content = RecordDict()", "content = RecordDict({})")
+    found = facts("adopt", apps.write(tmp_path / "own", apps.TIMES, "", server), *FEW)
+    assert "query.content()" not in found["diff"]
+    assert found["by_hand"][1]["text"] == "send the records of query.content() too"
+    for number, text in enumerate(("app = made()\napp = 1\n", "query = 1\napp = ServerApp()\n")):
+        server = apps.ASKING.replace("app = ServerApp()\n", text)
+        done = flower_ldp("adopt", apps.write(tmp_path / str(number), apps.TIMES, "", server), *FEW)
+        assert "has no one line app = ServerApp(), or its own query" in done.err
+
+
+def test_without_rows_a_question_has_no_policy(tmp_path: Path) -> None:
+    folder = apps.write(tmp_path / "app", apps.TIMES, "", apps.ASKING)
+    found = facts("adopt", folder, "--clients", 5)
+    assert found["policy"] is None
+    assert any("without --examples" in told for told in found["warnings"])
+    done = flower_ldp("adopt", folder, "--clients", 5, "--write")
+    assert (done.code, done.out, "--examples" in done.err) == (2, "", True)
 
 
 def test_arrays_of_any_library_go_by_codewords(tmp_path: Path) -> None:
