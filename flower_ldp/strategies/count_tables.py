@@ -7,7 +7,7 @@ examples, which is public. Then counts below 0 are removed: each margin and tabl
 counts of at least 0 with this sum, and fitted to the smaller margins by their ratios.
 
 **Intervals** have the noise in them, and for shares, means and quantiles the chance that made the
-examples a sample too. They are centred on the counts before agreement. The noise of a count is a
+examples a sample too. Counts' are centred on the counts before agreement. The noise of a count is a
 sum over sites: its quantile is a normal one, corrected for the Laplace law's excess
 :math:`\kappa` by :math:`(z^3 - 3z) \kappa / 24` (Cornish and Fisher 1937).
 """
@@ -119,17 +119,17 @@ class CountTable:
         cells = math.prod(counts.shape[axis] for axis in others)
         with np.errstate(all="ignore"):  # of an empty group
             share = np.where(group > 0, counts / group, 1 / cells)
-            noise = self.deviation**2 * ((1 - share) ** 2 + share**2 * (cells - 1))
-            spread = far * np.sqrt(share * (1 - share) / group + noise / group**2)
-        spread = np.where(group > 0, spread, 1.0)
+            noise = self.deviation**2 * ((1 - share) ** 2 + share**2 * (cells - 1)) / group**2
+            ends = [_share_end(share, side, group, noise, far) for side in (-1, 1)]
+        low, high = (np.where(group > 0, *pair) for pair in zip(ends, (0.0, 1.0), strict=True))
         most = float(self.counts.sum())
         found: dict[str, Any] = {
             "count": counts,
             "low": np.clip(noisy - reach, 0.0, most),
             "high": np.clip(noisy + reach, 0.0, most),
             "share": share,
-            "share_low": np.maximum(share - spread, 0.0),
-            "share_high": np.minimum(share + spread, 1.0),
+            "share_low": low,
+            "share_high": high,
         }
         labels = np.meshgrid(
             *(np.arange(size) for size in counts.shape), indexing="ij", sparse=False
@@ -215,6 +215,18 @@ class CountTable:
     def _check(self, *names: str) -> None:
         if not set(names) <= set(self.names):
             raise ValueError(f"the table has the columns {quoted(self.names)}, not {quoted(names)}")
+
+
+def _share_end(share: Floats, side: int, size: Floats, noise: Floats, far: float) -> Floats:
+    """Return the population's share from which the one found is ``far`` deviations off.
+
+    Of noise and of a sample of ``size`` (Wilson 1927), less half a row, since rows are whole.
+    """
+    found = np.clip(share + side / (2 * size), 0.0, 1.0)
+    more = far**2 / size
+    middle = found + more / 2
+    root = np.sqrt(np.maximum(middle**2 - (1 + more) * (found**2 - far**2 * noise), 0.0))
+    return np.asarray(np.clip((middle + side * root) / (1 + more), 0.0, 1.0))
 
 
 def label_of(levels: Levels, place: int) -> str:

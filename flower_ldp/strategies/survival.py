@@ -7,12 +7,18 @@ gives :math:`d_k` events and :math:`c_k` censored in interval k, and the number 
 **Curve** (Kaplan and Meier 1958): :math:`S_k = \prod_{j \le k} (1 - d_j / n_j)` at the end of each
 interval. Censored rows are at risk to the end of their interval, as where each time is an interval.
 
+The curve is that of the counts of at least 0, which are less far off, held within its band.
+
+**Unbiased counts**, perhaps below 0, are what band and test are made of. Those of at least 0 have
+rows in cells where there are none. A curve is too flat of them, and equal groups of unequal size
+differ.
+
 **Band**: Greenwood's variance and the noise. A count moves :math:`S_k` by a slope, and the noise's
-variance is the cells' times the sum of squared slopes. It is of first order: good where the noise
-of an interval is small beside the number at risk.
+variance is the cells' times the sum of squared slopes. It is of first order. So it ends where the
+number at risk is below a deviation of its noise: its high end stays there, and its low end is 0.
 
 **Log-rank** (Mantel 1966), two groups: :math:`U = \sum_k (d_{1k} - n_{1k} d_k / n_k)` over the root
-of its hypergeometric variance and of the noise's, found as above.
+of its hypergeometric variance and of the noise's, found as above and as far.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,41 +95,48 @@ def survival(table: CountTable, *, time: str, event: str, level: float = 0.95) -
         Of the band, in (0, 1).
     """
     check_in("(0, 1)", "level", level)
-    table, counts = _ordered(table, time, event)
-    found, risk = _curve(counts), _at_risk(counts)
+    table, best, counts, known = _ordered(table, time, event)
+    found, risk = _curve(counts, known), _at_risk(counts)
     product = risk * (risk - counts[:, 1])
-    hazard = np.divide(counts[:, 1], product, out=np.zeros_like(risk), where=product > _NOBODY**2)
-    sampled = found**2 * np.cumsum(hazard)
-    spread = np.sqrt(sampled + table.deviation**2 * _slopes(_curve, counts))
-    far = NormalDist().inv_cdf(0.5 + level / 2) * spread
-    low, high = np.clip(found - far, 0.0, 1.0), np.clip(found + far, 0.0, 1.0)
+    is_some = known & (counts[:, 1] > 0) & (product > 0)
+    hazard = np.divide(counts[:, 1], product, out=np.zeros_like(risk), where=is_some)
+    noise = table.deviation**2 * _slopes(lambda one: _curve(one, known), counts)
+    far = NormalDist().inv_cdf(0.5 + level / 2) * np.sqrt(found**2 * np.cumsum(hazard) + noise)
+    low = np.minimum.accumulate(np.where(known, np.clip(found - far, 0.0, 1.0), 0.0))
+    high = np.clip(found + far, 0.0, 1.0)
+    left = _at_risk(best)
+    curve = np.minimum.accumulate(np.clip(_curve(best, left > _NOBODY), low, high))
     edges = np.asarray(table.levels[time], dtype=np.float64)
-    return SurvivalCurve(edges[1:], found, low, high, risk, counts[:, 1])
+    return SurvivalCurve(edges[1:], curve, low, high, left, best[:, 1])
 
 
 def log_rank(table: CountTable, *, time: str, event: str, group: str) -> LogRank:
     """Compare the survival of a column's two categories; parameters as of :func:`survival`."""
     if not is_text(table.levels[group]) or len(table.levels[group]) != 2:
         raise ValueError(f"{quoted(group)} must have two categories")
-    table, counts = _ordered(table, time, event, group)
-
-    def score(both: Floats) -> Floats:
-        return _compared(both)[0]
-
-    (found, variance), noise = _compared(counts), float(_slopes(score, counts))
-    spread = math.sqrt(float(variance) + table.deviation**2 * noise)
+    table, _, counts, known = _ordered(table, time, event, group)
+    found, variance = _compared(counts, known)
+    noise = float(_slopes(lambda one: _compared(one, known)[0], counts))
+    spread = math.sqrt(max(0.0, float(variance)) + table.deviation**2 * noise)
     statistic = float(found) / spread if spread else 0.0
     return LogRank(statistic, math.erfc(abs(statistic) / math.sqrt(2)))
 
 
-def _ordered(table: CountTable, *names: str) -> tuple[CountTable, Floats]:
-    """Return the margin of columns, and its counts of rows with values, axes in this order."""
+def _ordered(table: CountTable, *names: str) -> tuple[CountTable, Floats, Floats, Any]:
+    """Return the margin of columns, and its counts of rows with values, axes in this order.
+
+    Of at least 0, and unbiased; and in which intervals enough are at risk for the latter.
+    """
     table = table.margin(*names)
     time, event = names[:2]
     if is_text(table.levels[time]) or list(table.levels[event]) != ["0", "1"]:
         raise ValueError(f"{quoted(time)} must have edges, and {quoted(event)} be ['0', '1']")
     order = [table.names.index(name) for name in names]
-    return table, table.counts.transpose(order)[(slice(-1),) * len(names)]
+    inner = (slice(-1),) * len(names)
+    best, counts = (one.transpose(order)[inner] for one in (table.counts, table.noisy))
+    whole = counts.reshape(len(counts), -1)
+    noise = table.deviation * np.sqrt(whole.shape[1] * np.arange(len(whole), 0, -1))
+    return table, best, counts, np.logical_and.accumulate(_at_risk(whole) > noise)
 
 
 def _at_risk(counts: Floats) -> Floats:
@@ -131,19 +144,17 @@ def _at_risk(counts: Floats) -> Floats:
     return np.asarray(np.cumsum(counts.sum(axis=1)[::-1], axis=0)[::-1])
 
 
-def _curve(counts: Floats) -> Floats:
+def _curve(counts: Floats, known: Any) -> Floats:
     risk = _at_risk(counts)
-    hazard = np.divide(counts[:, 1], risk, out=np.zeros_like(risk), where=risk > _NOBODY)
-    return np.asarray(np.cumprod(1 - hazard))
+    return np.cumprod(1 - np.divide(counts[:, 1], risk, out=np.zeros_like(risk), where=known))
 
 
-def _compared(counts: Floats) -> tuple[Floats, Floats]:
+def _compared(counts: Floats, known: Any) -> tuple[Floats, Floats]:
     """Return the log-rank score of the first group, and its hypergeometric variance."""
-    risk, events = _at_risk(counts), counts[:, 1]
+    risk, events = _at_risk(counts)[known], counts[known, 1]
     whole, died = risk.sum(axis=1), events.sum(axis=1)
-    share = np.divide(risk[:, 0], whole, out=np.zeros_like(whole), where=whole > 0)
-    left = np.maximum(whole - died, 0.0)
-    alive = np.divide(left, whole - 1, out=np.zeros_like(whole), where=whole > 1)
+    share = risk[:, 0] / whole
+    alive = np.divide(whole - died, whole - 1, out=np.zeros_like(whole), where=whole > 1)
     score = (events[:, 0] - share * died).sum()
     return np.asarray(score), np.asarray((died * share * (1 - share) * alive).sum())
 

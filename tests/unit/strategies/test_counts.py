@@ -220,6 +220,21 @@ def test_counts_are_fitted_to_blocks_by_least_squares(levels: int) -> None:
     assert table.quantile("age", 0.5).value == pytest.approx(np.median(age), abs=1)
 
 
+@pytest.mark.parametrize("size", [30, 455])
+@pytest.mark.parametrize("epsilon", [1.0, 8.0, 100.0])
+def test_rare_shares_are_within_their_intervals(size: int, epsilon: float) -> None:
+    """Each share from 0.1 % to 50 %, and one of 0, in 1,000 samples."""
+    shares = np.array([0.5, 0.3, 0.12, 0.05, 0.02, 0.006, 0.003, 0.001, 0.0, 0.0])
+    rng, held = np.random.default_rng(size), []
+    deviation = 8**0.5 / epsilon
+    for _ in range(1_000):
+        noisy = rng.multinomial(size, shares) + rng.laplace(0, 2 / epsilon, len(shares))
+        counts = agreeing({("age",): noisy}, size)["age",]
+        rows = CountTable({"age": range(10)}, counts, noisy, deviation, 3.0).rows()
+        held.append((rows["share_low"] <= shares[:-1]) & (shares[:-1] <= rows["share_high"]))
+    assert np.mean(held, axis=0).min() >= 0.93
+
+
 def test_rows_are_labelled_and_shares_add_up_in_groups() -> None:
     rows = drawn(400, 5)
     query = CountsQuery(COLUMNS, [("ill", "age")], epsilon=1.0)

@@ -12,6 +12,7 @@ import pytest
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.mechanisms.joint_counts import STEPS
 from flower_ldp.strategies import CountsQuery, CountTable, log_rank, survival
+from flower_ldp.strategies.count_tables import agreeing
 from tests.extras import extra
 from tests.unit.strategies.test_counts import answered
 
@@ -37,6 +38,12 @@ def table_of(rows: Rows, rng: RandomSource | None, epsilon: float = 1.0, sites: 
     return answered(query, parts, rng)["arm", "age", "dead"]
 
 
+def exact(rows: Rows) -> CountTable:
+    """Return the table of rows as one whose counts have no noise."""
+    found = table_of(rows, None)
+    return CountTable(found.levels, found.counts, found.noisy, 0.0)
+
+
 def product_limit(times: np.ndarray, dead: np.ndarray, at: float) -> float:
     """Return the product over the times of events, by the definition."""
     found = 1.0
@@ -47,7 +54,7 @@ def product_limit(times: np.ndarray, dead: np.ndarray, at: float) -> float:
 
 def test_without_noise_the_curve_is_that_of_kaplan_and_meier() -> None:
     rows = patients(300, 1)
-    found = survival(table_of(rows, None), time="age", event="dead")
+    found = survival(exact(rows), time="age", event="dead")
     times, dead = np.array(rows["age"]), np.array(rows["dead"])
     # A whole time t is in the interval [t, t + 1), whose end is t + 1.
     wanted = [product_limit(times, dead, end - 1) for end in found.time]
@@ -63,8 +70,7 @@ def test_without_noise_the_curve_is_that_of_kaplan_and_meier() -> None:
 @pytest.mark.filterwarnings("ignore:The confidence interval is undefined")
 def test_the_band_without_noise_is_greenwoods() -> None:
     rows = patients(300, 2)
-    table = table_of(rows, None)
-    alone = CountTable(table.levels, table.counts, table.noisy, 0.0)
+    table, alone = table_of(rows, None), exact(rows)
     found = survival(alone, time="age", event="dead")
     times, dead = np.array(rows["age"]), np.array(rows["dead"])
     scipy = stats.ecdf(stats.CensoredData.right_censored(times, dead == 0)).sf
@@ -101,8 +107,7 @@ def test_the_band_holds_the_curve_of_the_population(count: int, epsilon: float, 
 
 def test_without_noise_log_rank_is_scipys() -> None:
     rows = patients(200, 3, scale=18.0)
-    table = table_of(rows, None)
-    alone = CountTable(table.levels, table.counts, table.noisy, 0.0)
+    table, alone = table_of(rows, None), exact(rows)
     found = log_rank(alone, time="age", event="dead", group="arm")
     arms = [
         stats.CensoredData.right_censored(
@@ -127,6 +132,47 @@ def test_log_rank_finds_a_difference_and_hardly_one_that_is_not_there() -> None:
         found.setdefault(scale, []).append(rank.p_value < 0.05)
     assert np.mean(found[12.0]) <= 0.05 + 4 * (0.05 * 0.95 / 120) ** 0.5
     assert np.mean(found[20.0]) >= 0.7
+
+
+def test_empty_cells_bend_no_curve_and_tell_no_groups_apart() -> None:
+    """Nobody leaves alive, and a fifth are in the first group, which is like the other."""
+    intervals, hazard, held, scores = 20, 0.05, [], []
+    levels = {"age": range(intervals + 1), "dead": ["0", "1"], "arm": ["a", "b"]}
+    wanted = (1 - hazard) ** np.arange(1, intervals + 1)
+    law, rng = np.append(hazard * wanted / (1 - hazard), wanted[-1]), np.random.default_rng(9)
+    for _ in range(150):
+        truth = np.zeros((intervals + 1, 3, 3))
+        for arm, size in enumerate((400, 1_600)):
+            *died, alive = rng.multinomial(size, law)
+            truth[:-1, 1, arm], truth[-2, 0, arm] = died, alive
+        noisy = truth + rng.laplace(0, 2.0, (5, *truth.shape)).sum(axis=0)
+        counts = agreeing({tuple(levels): noisy}, 2_000)[tuple(levels)]
+        table = CountTable(levels, counts, noisy, 40**0.5, 0.6)
+        curve = survival(table, time="age", event="dead")
+        assert (curve.low <= curve.survival).all()
+        assert (curve.survival <= curve.high).all()
+        assert (np.diff(curve.survival) <= 0).all()
+        held.append((curve.low <= wanted) & (wanted <= curve.high))
+        scores.append(log_rank(table, time="age", event="dead", group="arm").statistic)
+    assert np.mean(held, axis=0).min() >= 0.92
+    assert abs(np.mean(scores)) < 4 / 150**0.5
+    assert 0.8 < np.std(scores) < 1.2
+    assert np.mean(np.abs(scores) > 1.96) <= 0.05 + 4 * (0.05 * 0.95 / 150) ** 0.5
+
+
+def test_where_noise_hides_who_is_at_risk_the_band_is_open() -> None:
+    levels = {"age": [0, 1, 2, 3], "dead": ["0", "1"], "arm": ["a", "b"]}
+    counts = np.zeros((4, 3, 3))
+    counts[:3, 1, :2] = [[50, 50], [40, 40], [1, 2]]
+    table = CountTable(levels, counts, counts, 2.0)
+    found = survival(table, time="age", event="dead")
+    assert found.survival == pytest.approx([83 / 183, 3 / 183, 0])
+    assert found.low[2] == 0.0
+    assert found.high[2] == found.high[1] < 0.1
+    nobody = CountTable(levels, counts * 0, counts * 0 - 1, 2.0)
+    assert log_rank(nobody, time="age", event="dead", group="arm") == (0.0, 1.0)
+    open_band = survival(nobody, time="age", event="dead")
+    assert set(zip(open_band.low, open_band.high, strict=True)) == {(0.0, 1.0)}
 
 
 def test_replacing_a_patient_with_one_record_moves_two_counts() -> None:
