@@ -36,7 +36,7 @@ def test_an_image_holds_nothing_of_a_site() -> None:
 
 def test_an_image_runs_the_examples() -> None:
     words = [word for run in image("RUN") for word in run]
-    assert "/src[examples]" in words
+    assert "/src[examples,shuffle]" in words
     assert "/src/constraints.txt" in words
 
 
