@@ -74,8 +74,9 @@ def private(
 
 @command.command()
 def page(results: Output = FILE) -> None:
-    """Write docs/flower_apps.md from a results file."""
-    PAGE.write_text(page_of(json.loads(results.read_text())))
+    """Write docs/flower_apps.md from the results files."""
+    files = results, RESULTS / "flower_statistics.json"
+    PAGE.write_text(page_of(*(json.loads(one.read_text()) for one in files)))
 
 
 def _chosen(names: list[str] | None) -> list[App]:

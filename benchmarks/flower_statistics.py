@@ -5,7 +5,8 @@
 ``quickstart-pandas`` asks five sites for two histograms of scikit-learn's breast cancer, of the
 mean radius and texture, at an epsilon of 2 for both. ``federated-kaplan-meier-fitter`` asks two
 sites for the survival of lifelines' fruit flies, at 2. Each seed draws new noise; the data stay.
-``without an app`` are the same histograms at an epsilon of 1, one alone and both together.
+``without an app`` are the same histograms at an epsilon of 1, one alone and both together, and the
+same curve with intervals of other lengths, with noise and without.
 Needs pandas, lifelines, flwr-datasets and scikit-learn.
 """
 
@@ -31,8 +32,8 @@ from _runs import Run, Runs, deviation, like
 from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import RandomSource
-from flower_ldp.strategies import CountsQuery
-from flower_ldp.strategies.count_tables import agreeing
+from flower_ldp.strategies import CountsQuery, survival
+from flower_ldp.strategies.count_tables import CountTable, agreeing
 
 #: Figures near the truth, by their unit.
 LIMITS = {"points": 3.0, "share alive": 0.05}
@@ -71,22 +72,58 @@ def _farthest(shares: list[NDArray[np.float64]]) -> Run:
 def without_app(tables: int, sites: int = 5) -> Run:
     """Return the same of one or two histograms at an epsilon of 1 for all, by the mechanism."""
     columns = dict(zip("ab", _columns()[:tables], strict=False))
-    proposal = CountsQuery(dict.fromkeys(columns, BINS.tolist()), epsilon=1.0).proposal
-    places = proposal.places(columns, len(columns["a"]))
-    parts = [(places[i::sites], np.arange(len(places[i::sites]))) for i in range(sites)]
-    rng = RandomSource.from_os()
-    total = sum(proposal.mechanism.randomize(part, rng) for part in parts)
-    noisy = np.split(proposal.mechanism.estimate(np.asarray(total)), tables)
-    best = agreeing({(name,): one for name, one in zip(columns, noisy, strict=True)}, len(places))
+    query = CountsQuery(dict.fromkeys(columns, BINS.tolist()), epsilon=1.0)
+    size = len(columns["a"])
+    best = _asked(query, columns, [np.arange(i, size, sites) for i in range(sites)])
     return _farthest([one[:-1] / one[:-1].sum() for one in best.values()])
 
 
+def _asked(
+    query: CountsQuery, columns: dict[str, Any], parts: list[NDArray[Any]], *, noise: bool = True
+) -> dict[tuple[str, ...], NDArray[np.float64]]:
+    """Return the tables that agree, of sites with some of the rows each."""
+    proposal, rng = query.proposal, RandomSource.from_os()
+    places = proposal.places(columns, sum(map(len, parts)))
+    total: Any = 0
+    for part in parts:
+        rows = places[part], np.arange(len(part))
+        mechanism = proposal.mechanism
+        total = total + (mechanism.randomize(rows, rng) if noise else mechanism.total(rows))
+    begins = np.cumsum(proposal.mechanism.cells)[:-1]
+    each = np.split(proposal.mechanism.estimate(total), begins)
+    shaped = zip(proposal.tables, each, strict=True)
+    return agreeing(
+        {names: one.reshape(proposal.shape(names)) for names, one in shaped}, len(places)
+    )
+
+
+def curve_without_app(days: int, *, noise: bool) -> Run:
+    """Return how far off the curve of intervals of some days is, at an epsilon of 2."""
+    from lifelines.datasets import load_waltons
+
+    flies = load_waltons()
+    levels: dict[str, Any] = {"T": range(0, 81, days), "E": ["0", "1"]}
+    query = CountsQuery(levels, [("T", "E")], epsilon=2.0)
+    rows = {"T": flies["T"].to_numpy(), "E": flies["E"].astype(str).to_numpy()}
+    parts = [np.flatnonzero(flies["group"] == one) for one in ("control", "miR-137")]
+    (counts,) = _asked(query, rows, parts, noise=noise).values()
+    table = CountTable(
+        dict(query.proposal.columns), counts, counts, query.proposal.deviation(2), 1.5
+    )
+    found = survival(table, time="T", event="E")
+    return _off(found.time.tolist(), found.survival.tolist())
+
+
 def worst_end(output: str) -> Run:
-    """Return how far off the curve is: at the intervals' ends, and straight between them."""
+    """Return how far off the curve is that an app prints."""
+    return _off(*ast.literal_eval(_told(output, "Survival function: ").replace("] [", "], [")))
+
+
+def _off(time: list[float], curve: list[float]) -> Run:
+    """Return how far off a curve is: at the intervals' ends, and straight between them."""
     from lifelines import KaplanMeierFitter
     from lifelines.datasets import load_waltons
 
-    time, curve = ast.literal_eval(_told(output, "Survival function: ").replace("] [", "], ["))
     flies = load_waltons()
     fitter = KaplanMeierFitter().fit(flies["T"], flies["E"])
     # Of an interval that its end is not in.
@@ -157,6 +194,9 @@ def summary(runs: list[Run]) -> list[dict[str, Any]]:
                 row[figure] = [round(statistics.mean(values), 4), deviation(values)]
         limit = LIMITS[own[-1]["unit"]]
         row |= {"within": sum(one["worst"] < limit for one in own), "unit": own[-1]["unit"]}
+        for app in (one.app for one in APPS if one.app.name == name):
+            means = [row[one][0] for one in ("worst", "worst_between") if one in row]
+            row |= {"data": app.data, "nodes": app.nodes, "epsilon": 2, "near": max(means) < limit}
         found.append(row)
     return found
 
@@ -177,6 +217,12 @@ def main(
         for seed in range(1, 2 * seeds + 1):
             wanted = {"app": f"without an app, {tables}", "seed": seed, "lines": 0}
             runs.make(wanted, lambda: without_app(tables))  # noqa: B023
+    for days in (10, 5, 2, 1):
+        for noise in (False, True):
+            name = f"without an app, {days} days{'' if noise else ', no noise'}"
+            for seed in range(1, seeds + 1 if noise else 2):
+                wanted = {"app": name, "seed": seed, "lines": 0}
+                runs.make(wanted, lambda: curve_without_app(days, noise=noise))  # noqa: B023
     runs.show()
 
 

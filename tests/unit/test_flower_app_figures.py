@@ -10,16 +10,18 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 @pytest.fixture
 def found() -> Any:
-    return json.loads((ROOT / "benchmarks" / "results" / "flower_apps.json").read_text())
+    return json.loads((RESULTS / "flower_apps.json").read_text())
 
 
-def test_the_page_is_made_of_the_file(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_made_of_the_files(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    page = import_module("_flower_app_page").page(found)
+    asked = json.loads((RESULTS / "flower_statistics.json").read_text())
+    page = import_module("_flower_app_page").page(found, asked)
     assert (ROOT / "docs" / "flower_apps.md").read_text(encoding="utf-8") == page
 
 
