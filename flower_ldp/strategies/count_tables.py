@@ -177,7 +177,7 @@ class CountTable:
         running = np.concatenate([[0.0], np.clip(ascending[:-1] / 2, 0.0, 1.0), [1.0]])
         below = int(np.searchsorted(running, share))
         # Cells whose noise is in the running sum, or of its complement.
-        cells: float = min(below, len(noisy) - below)
+        cells: float = min(below, len(noisy) + 1 - below)
         if starts := self.starts:
             size, blocks = starts[1], len(noisy) / starts[1]
             whole, inner = below / size, below % size
@@ -185,8 +185,10 @@ class CountTable:
         noise = max(1, cells) * (table.deviation / total) ** 2
         spread = math.sqrt(share * (1 - share) / total + noise)
         far = table.reach(level, max(1, cells)) / table.deviation * spread
-        ends = np.clip([share, share - far, share + far], 0.0, 1.0)
-        return Estimate(*np.interp(ends, running, np.asarray(edges, dtype=np.float64)).tolist())
+        places = np.asarray(edges, dtype=np.float64)
+        found, high = np.interp([share, share + far], running, places)  # the last of equal sums
+        low = np.interp(far - share, -running[::-1], places[::-1])  # the first of them
+        return Estimate(float(found), float(low), float(high))
 
     def reach(self, level: float, cells: float = 1) -> float:
         """Return how far noise goes with this probability, in deviations of one cell's noise."""

@@ -220,6 +220,19 @@ def test_counts_are_fitted_to_blocks_by_least_squares(levels: int) -> None:
     assert table.quantile("age", 0.5).value == pytest.approx(np.median(age), abs=1)
 
 
+@pytest.mark.parametrize("share", [0.01, 0.3, 0.5])
+def test_a_quantiles_interval_is_as_wide_below_as_above(share: float) -> None:
+    """Also where running sums are equal, as of levels that nobody is in."""
+    counts = np.array([0.0, 0.0, 60.0, 40.0, 0.0, 0.0, 0.0])
+    table = CountTable({"age": range(7)}, counts, counts, 2.0)
+    around = np.append(counts[5::-1], 0.0)
+    mirrored = CountTable({"age": range(7)}, around, around, 2.0)
+    below, above = table.quantile("age", share), mirrored.quantile("age", 1 - share)
+    assert (below.low, below.high) == pytest.approx((6 - above.high, 6 - above.low))
+    if share == 0.01:
+        assert below.low == 0.0
+
+
 @pytest.mark.parametrize("size", [30, 455])
 @pytest.mark.parametrize("epsilon", [1.0, 8.0, 100.0])
 def test_rare_shares_are_within_their_intervals(size: int, epsilon: float) -> None:
