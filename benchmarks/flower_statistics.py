@@ -177,7 +177,12 @@ def run(flower: Path, asked: Asked) -> Run:
         for name, value in asked.app.config.items():
             command += ["-c", f"{name}={value}"]
         done = subprocess.run(
-            command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            command,
+            check=True,
+            text=True,
+            cwd=temporary,  # where the second app draws
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
         return asked.measure(done.stdout)
 
