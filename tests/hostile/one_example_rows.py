@@ -34,8 +34,6 @@ WEIGHTS = ("ones", "thousands", "cancelling", "residues")
 #: What is computed in fresh processes.
 FRESH = (
     ("ones", "plain"),
-    ("thousands", "huge"),
-    ("cancelling", "late"),
     ("cancelling", "constant"),
     ("residues", "constant"),
 )

@@ -296,7 +296,8 @@ def test_one_patient_moves_a_sum_by_its_own_gradient_alone(
         assert apart([ward.sum(attack) for ward in both]) <= 1.0 + SLACK, attack.way
 
 
-RUNS = 40
+#: If all guesses are right, the claim is refuted: 0.73 to the power of 52 is below 1e-6.
+RUNS = 26
 
 
 def most_right(guesses: int) -> int:

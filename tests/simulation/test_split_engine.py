@@ -28,7 +28,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     order = np.random.default_rng(0).permutation(len(found.target))
     x, y = (found.images[order] * (255 / 16)).astype(np.float32), found.target[order]
     path = tmp_path_factory.mktemp("images") / "digits.npz"
-    np.savez(path, x_train=x[:1500], y_train=y[:1500], x_test=x[1500:], y_test=y[1500:])
+    np.savez(path, x_train=x[:600], y_train=y[:600], x_test=x[600:700], y_test=y[600:700])
     return path
 
 
@@ -67,8 +67,8 @@ def check(printed: str, result: Path, holder: str) -> None:
     """Check what a run with codes prints and writes."""
     found = json.loads(result.read_text())
     assert found["epsilon-record"] == 8.0
-    # each party alone names about 0.8 of the digits, a guess 0.1
-    assert found["history"][-1]["accuracy-test"] > 0.85
+    # a guess names 0.1 of the digits
+    assert found["history"][-1]["accuracy-test"] > 0.65
     assert "conditional on the bottom model" in printed
     assert f"labels: epsilon 4 per label, in all; charged to {holder}" in printed
 
@@ -88,7 +88,7 @@ def test_virtual_nodes_release_codes_once_and_they_name_most_digits(
     result, folder = tmp_path / "result.json", tmp_path / "parties"
     printed = run(
         *("--engine", "simulation", "--output", result, "--folder", folder),
-        *("--set", "block-size=750", "--data", images),
+        *("--set", "block-size=300", "--data", images),
     )
     check(printed, result, "digits-both/node-1")
     check_ledgers(folder, 3, "digits-both/node-1")
@@ -102,7 +102,7 @@ def test_supernodes_release_codes_once_and_a_second_run_costs_nothing(
     SuperNodes start a process for each message: all records of a table are in one block.
     """
     result, folder = tmp_path / "result.json", tmp_path / "parties"
-    same = ("--set", "block-size=1500", "--data", images, "--folder", folder, "--output", result)
+    same = ("--set", "block-size=600", "--data", images, "--folder", folder, "--output", result)
     check(run("--engine", "nodes", *same), result, "digits-labels")
     check_ledgers(folder, 2)
     first = json.loads(result.read_text())
@@ -129,13 +129,15 @@ def test_without_a_folder_what_was_paid_for_is_kept_for_the_next_run(
     assert places == [tmp_path / "digits", tmp_path / "digits", tmp_path / "run"]
 
 
-def test_bits_are_paid_for_in_every_epoch_and_a_second_run_goes_on(tmp_path: Path) -> None:
+def test_bits_are_paid_for_in_every_epoch_and_a_second_run_goes_on(
+    images: Path, tmp_path: Path
+) -> None:
     losses = []
     for number in (1, 2):
         done = script(
             RUN,
             *("--folder", tmp_path, "--set", "mode=bits", "--set", "epochs=2"),
-            *("--set", "width=16", "--set", "block-size=500"),
+            *("--set", "width=16", "--set", "block-size=200", "--data", images),
             *("--output", tmp_path / "result.json"),
         )
         assert done.code == 0, done.output
@@ -147,8 +149,8 @@ def test_bits_are_paid_for_in_every_epoch_and_a_second_run_goes_on(tmp_path: Pat
     assert losses == sorted(losses, reverse=True)
     for top in tmp_path.glob("top-16.pt*"):
         top.unlink()
-    same = ("--set", "mode=bits", "--set", "width=16", "--set", "block-size=500")
-    done = script(RUN, "--folder", tmp_path, *same)
+    same = ("--set", "mode=bits", "--set", "width=16", "--set", "block-size=200")
+    done = script(RUN, "--folder", tmp_path, *same, "--data", images)
     assert done.code not in (0, None)
     assert "party left: its bottom is at step" in done.text
 

@@ -184,8 +184,7 @@ def test_a_plan_with_evaluations_is_told_beside_the_sum() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
-@pytest.mark.parametrize("rate", [0.01, 0.1, 1.0])
-@pytest.mark.parametrize("steps", [1, 20])
+@pytest.mark.parametrize(("rate", "steps"), [(0.01, 20), (0.1, 1), (1.0, 20)])
 def test_the_noise_that_is_printed_is_enough(epsilon: float, rate: float, steps: int) -> None:
     pytest.importorskip("scipy")
     from flower_ldp.accounting.dpsgd import check_noise

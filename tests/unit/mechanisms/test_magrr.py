@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from fractions import Fraction
+from functools import cache
 from itertools import cycle, islice, repeat
 from statistics import NormalDist
 from typing import Any
@@ -149,6 +150,7 @@ def test_small_rounds_do_not_let_a_large_one_off_its_own_noise() -> None:
 # What the test promises: exact laws of the pooled count, no simulation.
 
 
+@cache
 def law_of_ones(epsilon: float, yes: int, no: int) -> NDArray[np.float64]:
     """Return P(c ones) of reports of which ``yes`` and ``no`` carry these true bits."""
     flip = 1.0 / (1.0 + math.exp(epsilon))
@@ -206,8 +208,8 @@ def test_all_say_no_at_epsilon_a_tenth() -> None:
     assert round(law_of_ones(0.5, 0, N)[51:].sum(), 4) == 0.0047
 
 
-@pytest.mark.parametrize("yes", [0, 10, 25, 40, 49, 50])
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 4.0])
+@pytest.mark.parametrize("yes", [0, 25, 49, 50])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_a_false_answer_is_as_rare_as_promised(epsilon: float, yes: int) -> None:
     rule = MagRR(epsilon)
     false, right, rounds = fate(rule, repeat((yes, N - yes)))
@@ -243,7 +245,7 @@ def test_the_promise_holds_with_any_number_of_replies(epsilon: float) -> None:
     assert false <= promised(rule, 0.1)  # the largest share of yes in a round
 
 
-@pytest.mark.parametrize("fair", [10, 20, 50])
+@pytest.mark.parametrize("fair", [10, 50])
 def test_neutral_reports_slow_the_test_and_leave_the_promise(fair: int) -> None:
     # A fair bit counts as half a yes and half a no.
     rule = MagRR(0.1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import decimal
+import functools
 import itertools
 import math
 from fractions import Fraction
@@ -77,6 +78,7 @@ def best_loss(
     law = [Fraction(p) / total if total else Fraction(1, n) for p in prior]
     values = [Fraction(value) for value in grid]
 
+    @functools.cache
     def of_bin(begin: int, end: int) -> Fraction:
         weights = [p * (gain if begin <= place < end else 1) for place, p in enumerate(law)]
         pairs = list(zip(weights, values, strict=True))
@@ -107,7 +109,7 @@ def loss_of(mechanism: RROnBins, prior: tuple[float, ...]) -> float:
 
 @BOTH
 @pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("epsilon", [1e-3, 0.3, 1.0, 2.0, 3.5, 6.0, 12.0])
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 3.5, 12.0])
 def test_no_way_to_cut_the_grid_has_a_smaller_loss(
     epsilon: float, prior: tuple[float, ...], loss: str
 ) -> None:

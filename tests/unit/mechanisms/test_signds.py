@@ -43,8 +43,8 @@ def outputs(h: int) -> list[Selection]:
 
 
 @pytest.mark.parametrize("k", [0.13, 0.25])
-@pytest.mark.parametrize("h", [1, 2, 3, 5, 7])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 30.0])
+@pytest.mark.parametrize("h", [1, 3, 7])
+@pytest.mark.parametrize("epsilon", [0.1, 4.0, 30.0])
 def test_largest_log_ratio_is_epsilon(k: float, h: int, epsilon: float) -> None:
     mechanism = SignDS(epsilon, k, dim_out=h)
     table = np.array([[mechanism.log_prob(out, u) for out in outputs(h)] for u in INPUTS])

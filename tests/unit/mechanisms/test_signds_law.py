@@ -82,8 +82,8 @@ def test_threshold_is_the_exact_maximizer_for_every_small_case(epsilon: float) -
     ("d", "k"),
     [(50, 0.25), (1_000, 0.05), (66_404, 0.01), (66_404, 0.2), (10**9, 0.2), (MAX_DIMENSION, 0.25)],
 )
-@pytest.mark.parametrize("epsilon", [0.1, 2.0, 8.0, 30.0])
-@pytest.mark.parametrize("ratio", [0.5, 0.6, 0.9, 1.0])
+@pytest.mark.parametrize("epsilon", [0.1, 2.0, 30.0])
+@pytest.mark.parametrize("ratio", [0.5, 0.9, 1.0])
 def test_dim_out_is_the_largest_that_the_exact_rule_admits(
     d: int, k: float, epsilon: float, ratio: float
 ) -> None:

@@ -29,7 +29,7 @@ few_levels = st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 6e-8, -6e-8, 1e4,
 any_value = st.floats(-60000, 60000, width=16)
 
 
-@settings(max_examples=250, deadline=None, derandomize=True)
+@settings(max_examples=120, deadline=None, derandomize=True)
 @given(
     entries=st.lists(few_levels, min_size=1, max_size=30) | st.lists(any_value, min_size=1),
     dtype=st.sampled_from(DTYPES),

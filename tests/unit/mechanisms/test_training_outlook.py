@@ -87,8 +87,7 @@ def test_without_public_rows_it_is_certain_only_for_all_measured_models() -> Non
     assert outlook(None, examples=1_000_000).verdict is Verdict.GOOD
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
-@pytest.mark.parametrize("steps", [20, 400])
+@pytest.mark.parametrize(("epsilon", "steps"), [(0.5, 20), (2.0, 400), (8.0, 20)])
 def test_a_larger_rate_gains_where_it_is_said_to_and_fewer_steps_gain_nothing(
     epsilon: float, steps: int
 ) -> None:

@@ -89,7 +89,7 @@ def test_a_law_scores_as_its_draws_do_on_average(name: str, total: int) -> None:
     found = ClusterScore(name).of_law(support, shares, total)
     rng = np.random.default_rng(7)
     draws = [
-        ClusterScore(name).of_rows(support[rng.choice(400, total, p=shares)]) for _ in range(150)
+        ClusterScore(name).of_rows(support[rng.choice(400, total, p=shares)]) for _ in range(60)
     ]
     error = 5 * np.std(draws) / math.sqrt(len(draws))
     # what is of second order in the size of a cluster, 15 at least
