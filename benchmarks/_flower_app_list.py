@@ -130,8 +130,9 @@ APPS = (
         "pytorch_example",
         "MNIST, Dirichlet(1)",
         config={"fraction-train": 1.0, "fraction-evaluate": 0.0},
-        route=dpsgd(10, 20, 0.02, 3_606),
-        reason="trials outside of Flower had 73 to 80 % on held-out rows, with its crops and flips",
+        route=dpsgd(10, 20, 0.03, 3_606),
+        reason="its random crops and flips go: with them, four trials had 73 to 81 % on held-out "
+        "rows, without them 92.6 %",
     ),
     App(
         "custom-mods",
