@@ -111,7 +111,7 @@ def test_labels_and_two_parties_train_and_are_charged(machine: Machine, tmp_path
         words = [word.replace('side="left"', f'side="{side}"') for word in words]
         wait(machine.start(side, words, f"{side}-home"), "SuperNode ID")
     submit = ["flwr", "run", str(ROOT / "examples" / "split-digits"), "here", "--stream"]
-    submit += ["--run-config", 'mode="codes"']
+    submit += ["--run-config", 'mode="codes" block-size=1500']
     wait(machine.start("run", submit, "user"), "epsilon of a training record", timeout=200)
     spent = {}
     for name in ("labels", "left", "right"):

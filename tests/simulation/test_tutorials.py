@@ -1,6 +1,6 @@
 """The tutorials: their stored outputs are whole, and the notebooks still print such.
 
-Two of them are executed, in turn by commit; all with the variable ``TUTORIALS=all``.
+One of them is executed, in turn by commit; all with the variable ``TUTORIALS=all``.
 """
 
 from __future__ import annotations
@@ -34,17 +34,9 @@ TUTORIALS: dict[str, tuple[str, ...]] = {
     "09_five_hospitals": ("dp_accounting", "torch"),
     "10_three_sites": (),
 }
-#: Executed together: each with another such that all pairs take about the same time.
-PAIRS = (("01", "02"), ("03", "09"), ("04", "05"), ("06", "08"), ("07", "10"))
 LARGEST = 400_000  # bytes
 #: Paths of the machine that executed it.
 MACHINE = re.compile(r"/(home|root|tmp|Users|work|usr)/")
-
-
-def in_turn(commits: int) -> list[str]:
-    """Return a pair of tutorials; a run of commits goes through all of them."""
-    pair = PAIRS[commits % len(PAIRS)]
-    return [name for name in TUTORIALS if name[:2] in pair]
 
 
 def commits() -> int:
@@ -58,7 +50,8 @@ def commits() -> int:
 
 
 def this_time() -> list[str]:
-    return list(TUTORIALS) if os.environ.get("TUTORIALS") == "all" else in_turn(commits())
+    names = list(TUTORIALS)
+    return names if os.environ.get("TUTORIALS") == "all" else [names[commits() % len(names)]]
 
 
 def check_of(name: str) -> Callable[[str], None]:
@@ -110,11 +103,6 @@ def test_the_stored_outputs_are_whole_and_name_no_machine(name: str) -> None:
 def test_a_check_can_fail(name: str) -> None:
     with pytest.raises(AssertionError):
         check_of(name)("")
-
-
-def test_a_run_of_commits_executes_all() -> None:
-    turns = [in_turn(number) for number in range(7, 7 + len(PAIRS))]
-    assert sorted(name for pair in turns for name in pair) == sorted(TUTORIALS)
 
 
 @pytest.mark.parametrize("name", this_time())

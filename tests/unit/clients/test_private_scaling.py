@@ -265,7 +265,7 @@ def test_thirty_columns_have_a_deviation_of_89_where_laplace_has_212(tmp_path: P
         (30, 0.2, 1e-5, ", delta 0.00001"),
         (30, 0.2, 1e-18, ""),
         (40, 0.2, 1e-18, ", delta 0.000000000000000001"),
-        (300, 0.2, 1e-19, ""),  # below what the curve is computed for
+        (50, 0.2, 1e-19, ""),  # below what the curve is computed for
         (30, 0.2, 0.25, ""),  # one over the number of examples: one could be told in full
         (30, 0.2, 0.0, ""),
         (1, 0.2, 0.2, ", delta 0.2"),
