@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -291,44 +289,6 @@ def test_a_state_that_others_can_read_or_another_file_is_refused(tmp_path: Path)
     other.chmod(0o600)
     with pytest.raises(AnalyzerError, match="no state of an analyzer"):
         ReportAnalyzer(FEW, state=other)
-
-
-#: Dies at the named step of the answer to the batch in a file.
-_KILLED = """
-import os, signal, sys
-from pathlib import Path
-from flower_ldp.shuffle import ReportAnalyzer
-from flower_ldp.shuffle.batch import Batch
-
-state, batch, step = sys.argv[1:]
-class Killing(ReportAnalyzer):
-    def _note(self, *what):
-        if step == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
-        super()._note(*what)
-with Killing(20, state=state) as analyzer:
-    analyzer.sums(Batch.from_bytes(Path(batch).read_bytes()))
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no kill -9")
-@pytest.mark.parametrize("step", ["before", "after"])
-def test_a_kill_before_or_after_the_commit_leaves_one_answer(tmp_path: Path, step: str) -> None:
-    state, file = tmp_path / "state.sqlite", tmp_path / "batch"
-    with ReportAnalyzer(FEW, state=state) as analyzer:
-        batch = batch_of(analyzer.run_key(RUN), 30)
-    file.write_bytes(batch.to_bytes())
-    command = [sys.executable, "-c", _KILLED, str(state), str(file), step]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    other = replace(batch, sealed=batch.sealed[1:])
-    with ReportAnalyzer(FEW, state=state) as analyzer:
-        if step == "after":
-            assert refused(analyzer, other)[0] == "round"
-            assert analyzer.sums(batch).accepted == 30
-        else:  # nothing was answered, so that any batch may be
-            assert analyzer.sums(other).accepted == 29
-            assert refused(analyzer, batch)[0] == "round"
 
 
 def test_a_batch_and_an_answer_are_read_as_they_are_written(analyzer: ReportAnalyzer) -> None:

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import os
 import signal
-import socket
-import ssl
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,64 +19,9 @@ from flower_ldp.shuffle import remote as remote_module
 from flower_ldp.shuffle import service as service_module
 from tests.unit.shuffle.batches import RUN, batch_of
 from tests.unit.shuffle.certificates import make_certificate
+from tests.unit.shuffle.serving import FEW, Service, command
 
-FEW = 20
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals")
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "flower_ldp", "analyzer", *words]
-
-
-class Service:
-    """A process that serves, which can be killed and started again."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.key, self.token = folder / "analyzer.key", folder / "analyzer.key.token"
-        made = subprocess.run(
-            command("keygen", str(self.key)), check=True, capture_output=True, text=True
-        )
-        self.signer = made.stdout.strip()
-        self.tls_key, self.certificate = make_certificate(folder)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        words = ["serve", "--key", str(self.key), "--minimum", str(FEW), "--port", str(self.port)]
-        words += ["--tls-key", str(self.tls_key), "--tls-certificate", str(self.certificate)]
-        words += ["--state", str(self.folder / "state.sqlite")]
-        log = (self.folder / "log").open("ab")
-        with log:
-            self.process = subprocess.Popen(command(*words), stdout=log, stderr=log)
-        end = time.monotonic() + 60.0
-        while time.monotonic() < end:
-            assert self.process.poll() is None, (self.folder / "log").read_text()
-            with socket.socket() as link:
-                if link.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.05)
-        raise AssertionError("the service does not listen")
-
-    def stop(self, how: int = signal.SIGTERM) -> None:
-        if self.process is not None:
-            self.process.send_signal(how)
-            self.process.wait(30)
-            self.process = None
-
-    def analyzer(self) -> Analyzer:
-        url = f"https://127.0.0.1:{self.port}"
-        return Analyzer(url, self.signer, token=self.token, certificates=self.certificate)
-
-    def ask(self, method: str, path: str, body: bytes = b"", token: str = "") -> tuple[int, bytes]:
-        context = ssl.create_default_context(cafile=self.certificate)
-        link = http.client.HTTPSConnection("127.0.0.1", self.port, context=context)
-        with closing(link):
-            link.request(method, path, body, {"Authorization": f"Bearer {token}"} if token else {})
-            answer = link.getresponse()
-            return answer.status, answer.read()
 
 
 @pytest.fixture(scope="module")
@@ -166,30 +105,13 @@ def test_another_certificate_is_refused(service: Service, tmp_path: Path) -> Non
         replace(service.analyzer(), certificates=other).run_key(9)
 
 
-def test_a_killed_service_answers_the_batch_again_when_it_is_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_analyzer_that_is_gone_is_an_error(
+    service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = Service(tmp_path)
-    own.start()
-    try:
-        analyzer = own.analyzer()
-        batch = batch_of(analyzer.run_key(RUN), 30)
-        first = analyzer.sums(batch)
-        own.stop(signal.SIGKILL)
-        monkeypatch.setattr(remote_module, "_PAUSES", (0.2,) * 100)
-        back = threading.Timer(1.0, own.start)
-        back.start()
-        again = analyzer.sums(batch)  # retries until it is back
-        back.join()
-        assert again.to_bytes() == first.to_bytes()
-        with pytest.raises(AnalyzerRefusal, match="another batch"):
-            analyzer.sums(replace(batch, sealed=batch.sealed[1:]))
-        monkeypatch.setattr(remote_module, "_PAUSES", (0.0,))
-        own.stop()
-        with pytest.raises(AnalyzerError, match="does not answer"):
-            analyzer.sums(batch)
-    finally:
-        own.stop(signal.SIGKILL)
+    monkeypatch.setattr(remote_module, "_PAUSES", (0.0,))
+    gone = replace(service.analyzer(), url="https://127.0.0.1:1")
+    with pytest.raises(AnalyzerError, match="does not answer"):
+        gone.run_key(RUN)
 
 
 def test_a_key_is_not_replaced_and_not_made_by_serving(tmp_path: Path) -> None:

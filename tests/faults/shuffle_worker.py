@@ -1,0 +1,160 @@
+"""Parts of a shuffled round, each killed at each of its steps in a process of its own.
+
+python shuffle_worker.py analyzer FOLDER      one in each folder, as FOLDER/sums-committed
+python shuffle_worker.py client FOLDER KEY    the same, as FOLDER/sealed; prints what is sent then
+python shuffle_worker.py server SETTINGS      one while it sends a batch, one behind it
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from flower_ldp.accounting.ledger import Ledger
+from flower_ldp.accounting.ledger.anchor import FileAnchor
+from flower_ldp.accounting.ledger.charges import Mark
+from flower_ldp.clients import CodewordRelease, LdpMod
+from flower_ldp.shuffle import Analyzer, ReportAnalyzer
+from flower_ldp.shuffle.batch import Batch
+from flower_ldp.shuffle.sealing import RunKey, Sealing
+from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
+from tests.fixtures import context_of, message, payload, record
+from tests.unit.shuffle.batches import ENTRIES, MECHANISM, RUN
+from tests.unit.shuffle.serving import FEW
+
+MODEL = {"w": np.zeros(ENTRIES, dtype=np.float32)}
+TRAINED = {"w": np.arange(1.0, ENTRIES + 1.0, dtype=np.float32)}
+
+
+#: Of an analyzer, in turn; and of a client.
+ANALYZERS = ("begun", "written", "committed", "anchored")
+CLIENTS = ("trained", "drawn", "sealed", "answered")
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def in_a_process(work: Callable[[], object]) -> bool:
+    """Return whether a process of its own was killed at its work."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+
+
+def analyzer(folder: Path, what: str, step: str) -> None:
+    is_open = False
+
+    class Anchor(FileAnchor):
+        def move(self, mark: Mark) -> None:
+            if is_open and step == "committed":
+                die()
+            super().move(mark)
+            if is_open:
+                die()
+
+    class Dying(ReportAnalyzer):
+        def _note(self, *words: bytes) -> None:
+            if step == "begun":
+                die()
+            super()._note(*words)
+            if step == "written":
+                die()
+
+        def erase_old(self) -> None:
+            """Do nothing: it is a commit of its own."""
+
+    with Dying(FEW, state=folder / "state", anchor=Anchor(folder / "mark")) as own:
+        is_open = True
+        if what == "key":
+            own.run_key(RUN)
+        elif what == "sums":
+            own.sums(Batch.from_bytes((folder / "batch").read_bytes()))
+        else:
+            own.end_run(RUN)
+
+
+def server(settings: Path, step: str) -> None:
+    told = json.loads(settings.read_text())
+    batch = Batch.from_bytes(Path(told.pop("batch")).read_bytes())
+    send = http.client.HTTPConnection.send
+
+    def half(self: http.client.HTTPConnection, data: Any) -> None:
+        if len(data) < len(batch.sealed[0]):
+            send(self, data)
+        else:
+            send(self, data[: len(data) // 2])
+            die()
+
+    if step == "half":
+        http.client.HTTPConnection.send = half  # type: ignore[method-assign]
+    http.client.HTTPConnection.getresponse = lambda _: die()  # type: ignore[assignment,method-assign,return-value]
+    Analyzer(**told).sums(batch)
+
+
+def client(folder: Path, key: RunKey, step: str) -> None:
+    """Answer a message; what leaves goes to the file ``sent``."""
+    fields = {**UpdateProposal(MECHANISM).to_fields(), **Sealing(key, 1).to_fields()}
+    content = RecordDict({"arrays": record(MODEL), PROPOSAL_KEY: ConfigRecord(fields)})
+    asked = message(content, message_id="asked")
+    seal = Ledger.seal
+
+    def train(sent: Message, _: Context) -> Message:
+        if step == "trained":
+            die()
+        return Message(RecordDict({"arrays": record(TRAINED)}), reply_to=sent)
+
+    def sealing(self: Ledger, receipt: Any, report: bytes, **more: Any) -> None:
+        (folder / "drawn").write_text(report.hex())
+        if step == "drawn":
+            die()
+        seal(self, receipt, report, **more)
+        if step == "sealed":
+            die()
+
+    Ledger.seal = sealing  # type: ignore[method-assign]
+    answer = LdpMod(train=CodewordRelease())(asked, context_of(folder), train)
+    if step == "answered":
+        die()
+    told = answer.error.reason if answer.has_error() else payload(answer).hex()
+    (folder / "sent").write_text(told)
+
+
+def main(part: str, place: Path, *rest: str) -> None:
+    if part == "analyzer":
+        for folder in place.iterdir():
+            what, step = folder.name.split("-")
+            assert in_a_process(partial(analyzer, folder, what, step)), folder.name
+    elif part == "server":
+        for step in ("half", "sent"):
+            assert in_a_process(partial(server, place, step)), step
+    else:
+        key, told = RunKey.from_bytes(bytes.fromhex(rest[0])), {}
+        for step in CLIENTS:
+            folder, sent = place / step, []
+            assert in_a_process(partial(client, folder, key, step)), step
+            drawn = folder / "drawn"
+            first = drawn.read_text() if drawn.exists() else None
+            for _ in range(2):
+                assert not in_a_process(partial(client, folder, key, ""))
+                sent.append((folder / "sent").read_text())
+            told[step] = [first, sent]
+        print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
