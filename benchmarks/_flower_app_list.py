@@ -17,13 +17,14 @@ class Route:
     """How an app becomes private: the clients' policy, and settings of its run.
 
     ``policy`` are the numbers of a DP-SGD plan, of each site: rounds, steps, rate, noise and
-    examples; empty for codewords.
+    examples; empty for codewords. ``is_vertical``: a row has columns at each node.
     """
 
     name: str
     unit: str
     policy: Config = field(default_factory=dict)
     config: Config = field(default_factory=dict)
+    is_vertical: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,12 @@ APPS = (
         "breast cancer, 10 columns each",
         nodes=3,
         config={"feature-splits": "10,10,10"},
-        reason="its private change is not written yet",
+        route=Route(
+            "split learning, an embedding asked once",
+            "row, given the bottoms, at all parties together",
+            config={"out-feature-dim-clientapp": 1},
+            is_vertical=True,
+        ),
     ),
 )
 _TREES = "trees: no mechanism here protects them"

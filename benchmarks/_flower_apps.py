@@ -96,7 +96,8 @@ def run(
                     last_line="Saving final model",
                 )
             found = measured(app, place)
-            return {**found, **_spent(policy)} if private else found
+            parties = app.nodes if app.route and app.route.is_vertical else 1
+            return {**found, **_spent(policy, parties)} if private else found
         finally:
             os.chdir(before)
 
@@ -141,8 +142,11 @@ def _policy(app: App, folder: Path) -> Path:
     return place
 
 
-def _spent(policy: Path) -> dict[str, float]:
-    """Return the most that an account of the clients' ledger holds."""
+def _spent(policy: Path, parties: int) -> dict[str, float]:
+    """Return the most that an account of the clients' ledger holds.
+
+    It is multiplied by the parties that hold columns of one row.
+    """
     with Ledger.open(load_policy(policy).ledger, read_only=True) as ledger:
         spent = [
             amount.spent(unit)
@@ -150,8 +154,8 @@ def _spent(policy: Path) -> dict[str, float]:
             for unit, amount in ledger.totals(account).items()
         ]
     return {
-        "epsilon": max(one.epsilon for one in spent),
-        "delta": max(one.delta for one in spent),
+        "epsilon": parties * max(one.epsilon for one in spent),
+        "delta": parties * max(one.delta for one in spent),
         "accounts": len(spent),
     }
 

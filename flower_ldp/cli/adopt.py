@@ -44,8 +44,9 @@ _NO_TREES = (
 )
 _COUNTS = "sites answer by tables with noise. Each round that asks costs again: ask in one"
 _PARTIES = (
-    "parties with other columns of the same records need an app of its own: `flower-ldp new NAME "
-    "--kind split` writes one (docs/embedding.md)"
+    "split learning: LdpMod(actions={the embeddings' message: EmbeddingOnceRelease(...)}, "
+    "acknowledged=[the gradients' message]) on the clients, and EmbeddingQuery on the server "
+    "(docs/embedding.md)"
 )
 _NO_TORCH = (
     "DP-SGD trains torch models, and this one is of {}. Write it in torch; or have {} clients or "

@@ -27,7 +27,7 @@ from flower_ldp.clients.reports import (
 )
 from flower_ldp.clients.scaling import private_means
 from flower_ldp.clients.split_app import split_client_app
-from flower_ldp.clients.split_embedding import EmbeddingRelease, Party
+from flower_ldp.clients.split_embedding import EmbeddingOnceRelease, EmbeddingRelease, Party
 from flower_ldp.clients.unprotected import UnprotectedMod
 from flower_ldp.labels.stages import LabelStages, RandomizedLabels
 
@@ -39,6 +39,7 @@ __all__ = [
     "CodewordRelease",
     "CountsRelease",
     "DPSGDRelease",
+    "EmbeddingOnceRelease",
     "EmbeddingRelease",
     "ExtensionRelease",
     "GaussianRelease",

@@ -156,7 +156,7 @@ def _instead(kind: str) -> str:
     if kind == "evaluate":
         return "evaluate on the server, or name LdpMod(evaluate=ProtectedEvalRelease())"
     known = "an app answers 'train' and 'evaluate' messages (docs/combines.md)"
-    return f"{known}; one of split_client_app (docs/embedding.md) sends embeddings"
+    return f"{known}; for embeddings, actions= or split_client_app (docs/embedding.md)"
 
 
 def proposed(content: RecordDict) -> ConfigRecord:

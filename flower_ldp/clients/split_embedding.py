@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from numpy.typing import NDArray
 
 from flower_ldp.clients import release
-from flower_ldp.clients.permit import PriorCharge
+from flower_ldp.clients.permit import PriorCharge, ReplyTiming
 from flower_ldp.clients.release import KeptRelease, Release
-from flower_ldp.errors import RefusalError, WireError, quoted
+from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted
 from flower_ldp.mechanisms.embeddings import BottomModelClaim
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.mechanisms.randomized_response import KaryResponse
@@ -145,12 +145,54 @@ class EmbeddingRelease(Release):
         WireError or ValueError for a malformed proposal or a report too long for a ledger,
         RefusalError for records that are not the party's.
         """
-        claim, tables = self.party.claim, self.party.tables
-        proposal, rows = read_block(tables, content)
-        release.check_storable(wire.embeddings_length(proposal.mechanism, len(rows)))
-        _log.info("epsilon is about %s", claim.covers)
+        claim, proposal = self.party.claim, _proposal(self.party.tables, self.party.claim, content)
         step = self.party.step if claim.kind == "conditional" else ""
-        return OpenEmbedding(proposal, tables.layout, self.party.digest(), claim, step)
+        layout = self.party.tables.layout
+        return OpenEmbedding(proposal, layout, self.party.digest(), claim, step)
+
+
+@dataclass(frozen=True)
+class EmbeddingOnceRelease(Release):
+    """Releases embeddings that an app's own handler answers with, those of each record once.
+
+    The app answers with one array: an embedding of every record, table after table in the order of
+    ``tables``. The block that was asked for leaves. Its report is kept for good: later questions
+    get the same bits at no charge, whatever the bottom has learned since. That each embedding is
+    made of its own record alone is taken on trust.
+
+    Parameters
+    ----------
+    tables : RecordTables
+        The ids, and the size of blocks.
+    claim : BottomModelClaim
+        How the bottom comes to be: ``conditional`` if gradients of these records train it.
+
+    Examples
+    --------
+    >>> from flower_ldp.clients import EmbeddingOnceRelease, LdpMod
+    >>> from flower_ldp.mechanisms import BottomModelClaim
+    >>> from flower_ldp.wire.record_ids import Records, RecordTables
+    >>> tables = RecordTables({"train": Records.of(range(400))}, block_size=8)
+    >>> release = EmbeddingOnceRelease(tables, BottomModelClaim("conditional"))
+    >>> gate = LdpMod(actions={"query.embed": release}, acknowledged=["train.gradients"])
+    """
+
+    tables: RecordTables
+    claim: BottomModelClaim
+
+    def open(self, content: RecordDict) -> OpenEmbedding:
+        """Read the proposal; WireError, ValueError or RefusalError if it cannot be answered."""
+        proposal = _proposal(self.tables, self.claim, content)
+        return OpenOnce(proposal, self.tables.layout, "", self.claim, tables=self.tables)
+
+
+def _proposal(
+    tables: RecordTables, claim: BottomModelClaim, content: RecordDict
+) -> wire.EmbeddingProposal:
+    proposal, rows = read_block(tables, content)
+    release.check_storable(wire.embeddings_length(proposal.mechanism, len(rows)))
+    _log.info("epsilon is about %s", claim.covers)
+    return proposal
 
 
 @dataclass(frozen=True)
@@ -220,3 +262,27 @@ class OpenEmbedding(KeptRelease):
         mechanism = self.proposal.mechanism
         drawn = mechanism.randomize(values, rng, self.proposal.shape)
         return wire.encode_embeddings(drawn, mechanism)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenOnce(OpenEmbedding):
+    """A proposal about one block of what the app's own handler embeds."""
+
+    tables: RecordTables
+
+    def reply(self, ask: Callable[[], RecordDict], timing: ReplyTiming) -> RecordDict:
+        """Call the app, and take the block out of all records; ReleaseError for other rows."""
+        return self._block(ask())
+
+    def rehearsed(self, ask: Callable[[], RecordDict]) -> tuple[RecordDict, OpenOnce]:
+        """Return the block of a reply on public data."""
+        return self._block(ask()), self
+
+    def _block(self, reply: RecordDict) -> RecordDict:
+        _, found = release.only_array(reply)
+        records = sum(map(len, self.tables.tables.values()))
+        if found.shape[:1] != (records,):
+            told = f"embeddings of all {records} records, got shape {found.shape}"
+            raise ReleaseError(f"the app must answer with {told}")
+        rows = found[self.tables.places(self.proposal.terms.table, self.proposal.block)]
+        return RecordDict({EMBEDDING_KEY: ArrayRecord({EMBEDDING_KEY: Array(rows)})})

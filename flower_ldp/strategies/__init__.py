@@ -51,6 +51,7 @@ from flower_ldp.strategies.split_exchange import (
     PartyError,
     ToldLabels,
 )
+from flower_ldp.strategies.split_query import EmbeddingQuery
 from flower_ldp.strategies.split_tops import CodeTop
 from flower_ldp.strategies.survival import LogRank, SurvivalCurve, log_rank, survival
 from flower_ldp.strategies.training import TrainingStrategy
@@ -71,6 +72,7 @@ __all__ = [
     "CountTables",
     "CountsQuery",
     "DPSGDStrategy",
+    "EmbeddingQuery",
     "Estimate",
     "ExtensionStrategy",
     "FixedLength",

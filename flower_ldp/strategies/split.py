@@ -6,7 +6,6 @@ these, randomize them first (docs/embedding.md).
 """
 
 import logging
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import ArrayLike, NDArray
 
-from flower_ldp.errors import WireError
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.parameter_bounds import check_in
 from flower_ldp.strategies.split_exchange import (
@@ -24,14 +22,13 @@ from flower_ldp.strategies.split_exchange import (
     Exchange,
     GridExchange,
     NoisyLabels,
-    PartyError,
     align,
     payloads,
     send_labels,
 )
+from flower_ldp.strategies.split_query import EmbeddingQuery
 from flower_ldp.strategies.split_tops import Rows, Top, TopFile, checked_labels, settle
 from flower_ldp.wire import embedding as wire
-from flower_ldp.wire.proposal import PROPOSAL_KEY
 from flower_ldp.wire.record_ids import RecordTables
 
 _log = logging.getLogger("flwr")
@@ -91,8 +88,7 @@ class SplitStrategy:
         check_in("[1, inf)", "parties", parties, int)
         if train_table not in tables.tables:
             raise ValueError(f"train_table must be one of {list(tables.tables)}")
-        if not math.isfinite(mechanism.record_epsilon):
-            raise ValueError("mechanism must have an epsilon: quantization alone is no release")
+        self._query = EmbeddingQuery(mechanism, tables)
         self.top = top
         self.mechanism = mechanism
         self.tables = tables
@@ -155,7 +151,7 @@ class SplitStrategy:
         check_in("[0, inf)", "evaluate_every", evaluate_every, int)
         exchange = grid if isinstance(grid, Exchange) else GridExchange(grid)
         rng = RandomSource.from_os() if rng is None else rng
-        terms = [self._terms(name) for name in self.tables.tables]
+        terms = [self._query.terms(name) for name in self.tables.tables]
         file = None if checkpoint is None else TopFile(checkpoint, self.top)
         found = align(exchange, terms, self.parties)
         result = SplitResult(settle(exchange, found, self.top, file, any_step=any_step))
@@ -164,7 +160,7 @@ class SplitStrategy:
             _log.info("%s", party.statement(self.mechanism.record_epsilon))
         if self.noisy_labels is not None:
             _log.info("%s", self.noisy_labels.statement())
-            own, records = self._terms(self.train_table), self.tables.tables[self.train_table]
+            own, records = self._query.terms(self.train_table), self.tables.tables[self.train_table]
             send_labels(exchange, result.parties, own, records, self.noisy_labels)
         # Not from rng: a seeded one would name the steps of two runs alike.
         self._session = RandomSource.from_os().random_bytes(8).hex()
@@ -227,10 +223,7 @@ class SplitStrategy:
         found = payloads(exchange.ask(kind, contents), names)
         labels, embeddings = self.labels[table][self.tables.rows(table, block)], []
         for node, name in names.items():
-            try:
-                embeddings.append(wire.decode_embeddings(found[node], self.mechanism, len(labels)))
-            except WireError as error:
-                raise PartyError(name, f"its report is malformed: {error}") from error
+            embeddings.append(self._query.decoded(name, found[node], len(labels)))
         return embeddings, labels
 
     def _backward(
@@ -252,10 +245,6 @@ class SplitStrategy:
             self._after.update(dict.fromkeys(contents, made))
 
     def _content(self, table: str, block: int, **step: str) -> RecordDict:
-        proposal = wire.EmbeddingProposal(self.mechanism, self._terms(table), block)
-        fields = ConfigRecord({**proposal.to_fields()})
-        return RecordDict({PROPOSAL_KEY: fields, wire.STEP_KEY: ConfigRecord({**step})})
-
-    def _terms(self, table: str) -> wire.TableTerms:
-        records = self.tables.tables[table]
-        return wire.TableTerms(table, records.digest, len(records), self.tables.block_size)
+        content = self._query.content(table, block)
+        content[wire.STEP_KEY] = ConfigRecord({**step})
+        return content

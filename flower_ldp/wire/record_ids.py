@@ -113,3 +113,9 @@ class RecordTables:
             raise ValueError(f"block must be in [0, {self.blocks(table)}), got {block}")
         start = block * self.block_size
         return self.tables[table].order[start : start + self.block_size]
+
+    def places(self, table: str, block: int) -> NDArray[np.int64]:
+        """Return a block's rows in one array of all tables, one after the other as given."""
+        names = list(self.tables)
+        before = sum(len(self.tables[name]) for name in names[: names.index(table)])
+        return before + self.rows(table, block)

@@ -189,7 +189,7 @@ def test_other_forms_of_mods_and_strategies(tmp_path: Path) -> None:
         ("import xgboost\n" + apps.CLIENT, "none", "Train LogisticRegression by private_fit"),
         ("import jax\n" + apps.CLIENT, "none", "trains torch models, and this one is of jax"),
         ("import trl\n" + apps.CLIENT, "none", "a language model's adapters"),
-        (apps.PARTY, "embedding", "flower-ldp new NAME --kind split"),
+        (apps.PARTY, "embedding", "EmbeddingOnceRelease(...)"),
     ],
 )
 def test_what_has_no_diff_has_a_reason(tmp_path: Path, client: str, route: str, why: str) -> None:
