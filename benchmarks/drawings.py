@@ -12,7 +12,7 @@ import typer
 from _drawings_canvas import drawn
 from _drawings_curves import laplace_density, magrr_estimate, silhouette
 from _drawings_digit import embedding_bits
-from _drawings_flows import protected_evaluation, split_learning
+from _drawings_flows import protected_evaluation, shuffled_reports, split_learning
 from _drawings_published import published_evaluation, published_signds
 from _drawings_signds import signds_example, signds_round, wire_report
 from _drawings_tables import tables_by_query
@@ -30,6 +30,7 @@ DRAWINGS = {
         silhouette,
         protected_evaluation,
         split_learning,
+        shuffled_reports,
         embedding_bits,
         published_signds,
         published_evaluation,
