@@ -80,12 +80,12 @@ def _busy() -> Iterator[None]:
     def multiply() -> None:
         while not done.is_set():
             torch.softmax(square @ square, 1)
-            time.sleep(0.005)
+            time.sleep(0.02)
 
     def loop() -> None:
         while not done.is_set():
             np.sort(table @ table).sum()
-            time.sleep(0.005)
+            time.sleep(0.02)
 
     threads = [threading.Thread(target=one) for one in (multiply, loop)]
     for thread in threads:

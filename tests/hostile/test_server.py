@@ -14,7 +14,7 @@ from flower_ldp.clients.release import ERROR_CODE
 from flower_ldp.refusals import FAILED
 from tests.hostile.site import WAYS, Site, guesses, most_right, seen
 
-BITS, TIMES, EPSILON = 64, 15, 0.001
+BITS, TIMES, EPSILON = 32, 15, 0.001
 
 
 class SaysThatItFailed:
@@ -51,11 +51,11 @@ def random_bits(count: int = BITS) -> list[bool]:
     return [bool(secrets.randbits(1)) for _ in range(count)]
 
 
-def test_a_thousand_messages_tell_no_more_than_the_ledger_says(tmp_path: Path) -> None:
+def test_hundreds_of_messages_tell_no_more_than_the_ledger_says(tmp_path: Path) -> None:
     site = Site(tmp_path, random_bits(), life=1.0)
     found = right(site, range(len(WAYS)))
-    assert site.called == BITS * TIMES == 960
-    assert site.spent() == pytest.approx(0.96)
+    assert site.called == BITS * TIMES == 480
+    assert site.spent() == pytest.approx(0.48)
     assert found <= most_right(site.spent(), BITS) < BITS
     set_bits = sum(site.bits)
     # Of 15 questions about a bit, three ways are met twice; seven of the twelve raise or are no
@@ -65,7 +65,7 @@ def test_a_thousand_messages_tell_no_more_than_the_ledger_says(tmp_path: Path) -
 
 def test_a_gate_that_tells_is_found_by_the_same_server(tmp_path: Path) -> None:
     site = Site(tmp_path, [bool(n % 2) for n in range(BITS)], mod=SaysThatItFailed())
-    assert right(site, range(1), times=1) == BITS > most_right(1.0, BITS)
+    assert right(site, range(1), times=1) == BITS > most_right(BITS * EPSILON, BITS)
 
 
 @pytest.mark.parametrize("way", range(len(WAYS)), ids=list(WAYS))

@@ -129,9 +129,10 @@ def test_what_is_shipped_is_not_refuted(case: Callable[[], Case]) -> None:
     assert not any(result.refuted for result in results)
 
 
+@pytest.mark.usefixtures("_of_few")
 def test_a_ledger_whose_rule_can_change_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flower_ldp.accounting.ledger.limits.rule_marks", lambda *_: [])
-    (found,) = tried(life(1.0, 0.05), 100)
+    (found,) = tried(life(1.0, 0.05), 60)
     assert found.refuted
 
 
