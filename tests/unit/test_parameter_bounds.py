@@ -71,15 +71,12 @@ def bounded(record: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("record", "name"), [(record, name) for record in RECORDS for name in bounded(record)]
 )
-@pytest.mark.parametrize("value", [math.nan, -math.inf, -1, True, "1", 10**400])
-def test_no_mechanism_takes_what_is_outside_or_no_number(
-    record: Any, name: str, value: object
-) -> None:
+def test_no_mechanism_takes_what_is_outside_or_no_number(record: Any, name: str) -> None:
     top = get_type_hints(type(record), include_extras=True)[name].__metadata__[0].interval
-    if value == 10**400 and top.endswith("inf)"):
-        value = "1"
-    with pytest.raises(ValueError, match=f"^{name} must be "):
-        replace(record, **{name: value})
+    large = [] if top.endswith("inf)") else [10**400]
+    for value in (math.nan, -math.inf, -1, True, "1", *large):
+        with pytest.raises(ValueError, match=f"^{name} must be "):
+            replace(record, **{name: value})
 
 
 @pytest.mark.parametrize(

@@ -109,9 +109,10 @@ def _complaints(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_nothing_that_windows_lacks_is_asked_of_it(path: Path) -> None:
-    assert _complaints(path.read_text(encoding="utf-8")) == []
+def test_nothing_that_windows_lacks_is_asked_of_it() -> None:
+    assert len(FILES) > 100
+    found = {path: _complaints(path.read_text(encoding="utf-8")) for path in FILES}
+    assert {path: said for path, said in found.items() if said} == {}
 
 
 @pytest.mark.parametrize(
