@@ -43,7 +43,7 @@ _ROUTES = """
 
 """
 _REST = """
-## Not near, and not run
+## Reasons and notes
 
 """
 
