@@ -33,6 +33,7 @@ TUTORIALS: dict[str, tuple[str, ...]] = {
     "08_data_owner": (),
     "09_five_hospitals": ("dp_accounting", "torch"),
     "10_three_sites": (),
+    "11_statistics": (),
 }
 LARGEST = 400_000  # bytes
 #: Paths of the machine that executed it.
