@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from flower_ldp.mechanisms import RandomSource
 from flower_ldp.strategies import CountsQuery, survival
-from flower_ldp.strategies.count_tables import CountTable, agreeing
+from flower_ldp.strategies.counts import CountTables
 
 #: Figures near the truth, by their unit.
 LIMITS = {"points": 3.0, "share alive": 0.05}
@@ -74,27 +74,21 @@ def without_app(tables: int, sites: int = 5) -> Run:
     columns = dict(zip("ab", _columns()[:tables], strict=False))
     query = CountsQuery(dict.fromkeys(columns, BINS.tolist()), epsilon=1.0)
     size = len(columns["a"])
-    best = _asked(query, columns, [np.arange(i, size, sites) for i in range(sites)])
-    return _farthest([one[:-1] / one[:-1].sum() for one in best.values()])
+    found = _asked(query, columns, [np.arange(i, size, sites) for i in range(sites)])
+    return _farthest([one.counts[:-1] / one.counts[:-1].sum() for one in found.values()])
 
 
 def _asked(
     query: CountsQuery, columns: dict[str, Any], parts: list[NDArray[Any]], *, noise: bool = True
-) -> dict[tuple[str, ...], NDArray[np.float64]]:
-    """Return the tables that agree, of sites with some of the rows each."""
-    proposal, rng = query.proposal, RandomSource.from_os()
-    places = proposal.places(columns, sum(map(len, parts)))
-    total: Any = 0
+) -> CountTables:
+    """Return the tables of sites with some of the rows each."""
+    proposal, rng, total = query.proposal, RandomSource.from_os(), np.array(0)
+    size = sum(map(len, parts))
+    places = proposal.places(columns, size)
     for part in parts:
-        rows = places[part], np.arange(len(part))
-        mechanism = proposal.mechanism
+        rows, mechanism = (places[part], np.arange(len(part))), proposal.mechanism
         total = total + (mechanism.randomize(rows, rng) if noise else mechanism.total(rows))
-    begins = np.cumsum(proposal.mechanism.cells)[:-1]
-    each = np.split(proposal.mechanism.estimate(total), begins)
-    shaped = zip(proposal.tables, each, strict=True)
-    return agreeing(
-        {names: one.reshape(proposal.shape(names)) for names, one in shaped}, len(places)
-    )
+    return query.tables(total, size, len(parts))
 
 
 def curve_without_app(days: int, *, noise: bool) -> Run:
@@ -106,11 +100,7 @@ def curve_without_app(days: int, *, noise: bool) -> Run:
     query = CountsQuery(levels, [("T", "E")], epsilon=2.0)
     rows = {"T": flies["T"].to_numpy(), "E": flies["E"].astype(str).to_numpy()}
     parts = [np.flatnonzero(flies["group"] == one) for one in ("control", "miR-137")]
-    (counts,) = _asked(query, rows, parts, noise=noise).values()
-    table = CountTable(
-        dict(query.proposal.columns), counts, counts, query.proposal.deviation(2), 1.5
-    )
-    found = survival(table, time="T", event="E")
+    found = survival(_asked(query, rows, parts, noise=noise)["T", "E"], time="T", event="E")
     return _off(found.time.tolist(), found.survival.tolist())
 
 
@@ -225,7 +215,7 @@ def main(
     for days in (10, 5, 2, 1):
         for noise in (False, True):
             name = f"without an app, {days} days{'' if noise else ', no noise'}"
-            for seed in range(1, seeds + 1 if noise else 2):
+            for seed in range(1, 2 * seeds + 1 if noise else 2):
                 wanted = {"app": name, "seed": seed, "lines": 0}
                 runs.make(wanted, lambda: curve_without_app(days, noise=noise))  # noqa: B023
     runs.show()

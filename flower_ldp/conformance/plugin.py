@@ -322,12 +322,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         told = f"The {kind.__name__} under test, as MODULE:OBJECT."
         group.addoption(f"--{name.replace('_', '-')}", metavar="NAME", help=told)
         parser.addini(name, told)
-    group.addoption(
-        "--ldp-epsilons", default="0.25,1,4", help="Epsilons to try (default: 0.25,1,4)."
-    )
-    group.addoption(
-        "--ldp-dimensions", default="1,2,3", help="Numbers of entries to try (default: 1,2,3)."
-    )
+    for name, default, told in (
+        ("--ldp-epsilons", "0.25,1,4", "Epsilons"),
+        ("--ldp-dimensions", "1,2,3", "Numbers of entries"),
+    ):
+        group.addoption(name, default=default, help=f"{told} to try (default: {default}).")
     group.addoption("--ldp-delta", default=0.0, type=float, help="The delta to state (default: 0).")
     group.addoption(
         "--ldp-option",

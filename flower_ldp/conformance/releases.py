@@ -7,9 +7,11 @@ hands over is taken as the rows: that a row is of one example alone, its author 
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -23,23 +25,18 @@ from flower_ldp.audit.auditing import claim
 from flower_ldp.clients import LdpMod, Permit, Release, ReplyTiming
 from flower_ldp.conformance import FAILURE, SEED, ConformanceError
 from flower_ldp.errors import quoted
-from flower_ldp.mechanisms.random import RandomSource
+from flower_ldp.mechanisms.random import Floats, RandomSource
 from flower_ldp.policy.files import no_environment
 from flower_ldp.privacy import Unit
 
 #: Reports of each input that weigh the numbers of a report, before an audit.
 _WEIGHED = 100
-_POLICY = """\
-data_id: conformance
-ledger: ledger.sqlite
-mode: deployment
-unlisted_messages: answer
-messages: {{}}
-budgets: {{example: {budget}, client: {budget}}}
-example: {example}
-examples: {examples}
-"""
-_BUDGET = "{life: {epsilon: 1000000, delta: 0.5}}"
+_BUDGET = {"life": {"epsilon": 1e6, "delta": 0.5}}
+_POLICY: dict[str, Any] = {
+    **{"data_id": "own", "ledger": "ledger.sqlite", "mode": "deployment"},
+    **{"messages": {}, "unlisted_messages": "answer"},
+    "budgets": {"example": _BUDGET, "client": _BUDGET},
+}
 
 
 @dataclass(frozen=True)
@@ -95,8 +92,8 @@ class _Site:
         self.events = self.opened.request(self._metadata(1, "first")).events
         self.is_about_examples = any(event.unit is Unit.EXAMPLE for event in self.events)
         Ledger.open(folder / "ledger.sqlite", create=True).close()
-        terms = {"budget": _BUDGET, "example": case.example, "examples": len(case.rows)}
-        (folder / "policy.yaml").write_text(_POLICY.format(**terms), encoding="utf-8")
+        policy = _POLICY | {"example": case.example, "examples": len(case.rows)}
+        (folder / "policy.yaml").write_text(json.dumps(policy))
         (folder / "policy.yaml").chmod(0o600)
 
     def _metadata(self, run: int, message: str) -> Metadata:
@@ -173,30 +170,27 @@ def epsilon_is_kept(site: _Site) -> None:
     """Audit one row's replacement: the report must not tell by more than what is charged."""
     case, spent, rng = site.case, claim(site.events), RandomSource.seeded(SEED)
     permit = Permit(ReplyTiming(), lambda *_: None, examples=len(case.rows), example=case.example)
-    opened, pair_of = site.opened.with_permit(permit), [*site.others()]
+    opened, tried = site.opened.with_permit(permit), [*site.others()]
     if not site.is_about_examples:
-        pair_of.append(("there is no reply", RecordDict()))
+        tried.append(("there is no reply", RecordDict()))
 
     def draw(reply: RecordDict, rng: RandomSource) -> Any:
         return case.read(opened.content(opened.privatize(reply, rng)))
 
-    for where, other in pair_of:
+    terms: dict[str, Any] = {"delta": spent.delta, "confidence": 1 - FAILURE / len(tried)}
+    for where, other in tried:
         pair = site.own(), other
         one, two = (np.array([draw(reply, rng) for _ in range(_WEIGHED)]) for reply in pair)
         weights = (one.mean(axis=0) - two.mean(axis=0)) / (one.var(axis=0) + two.var(axis=0) + 1e-9)
-        found = audit(
-            draw,
-            pair,
-            lambda numbers: np.array(numbers) @ weights,  # noqa: B023
-            spent.epsilon,
-            case.draws,
-            delta=spent.delta,
-            confidence=1 - FAILURE / len(pair_of),
-            sources=lambda: rng,
-        )
+        score = partial(_weighed, weights)
+        found = audit(draw, pair, score, spent.epsilon, case.draws, sources=lambda: rng, **terms)
         if found.refuted:
             told = f"epsilon is at least {found.lower_bound:.3g}, {spent.epsilon:g} is charged"
             raise ConformanceError(f"where {where}, {told}")
+
+
+def _weighed(weights: Floats, numbers: Sequence[Any]) -> Floats:
+    return np.asarray(np.array(numbers) @ weights)
 
 
 _CHECKS = (
