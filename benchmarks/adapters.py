@@ -65,7 +65,7 @@ SITES, DELTA, GOAL = 5, 1e-5, 0.75
 PLAN = Plan(epsilon=8.0, rounds=10, steps=1, rate=0.02, learning_rate=0.0)
 RATES = {"adapters": (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0), "head": (1.0, 2.0, 4.0, 8.0, 16.0)}
 #: Rates without noise, of one epoch.
-PLAIN = (1e-3, 3e-3)
+PLAIN = {"adapters": (1e-3, 3e-3, 1e-2), "head": (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)}
 _BATCH, _CHOICE = 64, 100
 #: Of a step whose cost is measured, and how often.
 EXAMPLES, REPEATS = 24, 20
@@ -240,7 +240,7 @@ def main(
         plain = chosen(
             runs,
             f"{part}, plain",
-            [{"rate": rate} for rate in PLAIN],
+            [{"rate": rate} for rate in PLAIN[part]],
             partial(task.plain, part),
         )
         for seed in range(1, seeds + 1):
