@@ -136,15 +136,24 @@ def strategy_for(training: Training) -> CodewordStrategy | SignDSStrategy:
     )
 
 
-def run(images: Images, training: Training) -> dict[str, Any]:
-    """Train once; return accuracy, totals of the clients' own ledger, and bytes."""
+def run(
+    images: Images,
+    training: Training,
+    strategy: CodewordStrategy | SignDSStrategy | None = None,
+    analyzer: str = "",
+) -> dict[str, Any]:
+    """Train once; return accuracy, totals of the clients' own ledger, and bytes.
+
+    ``strategy`` and ``analyzer``, of the clients' policy, are of shuffled reports.
+    """
     first = np.zeros((CLASSES, images.features.shape[1]), dtype=np.float32)
     end, facts = run_once(
-        strategy_for(training),
+        strategy or strategy_for(training),
         client_app(images, training),
         ArrayRecord({"weight": Array(first)}),
         training.rounds,
         len(images.parts),
+        analyzer=analyzer,
     )
     logits = images.held_features @ end["weight"].numpy().T
     accuracy = float((logits.argmax(axis=1) == images.held_labels).mean())
@@ -159,8 +168,11 @@ def run_once(
     clients: int,
     *,
     strict: bool = True,
+    analyzer: str = "",
 ) -> tuple[ArrayRecord, dict[str, Any]]:
     """Run a training whose clients' policy allows each one report in its life.
+
+    ``analyzer`` is what the policy says of one, as YAML.
 
     Returns
     -------
@@ -180,6 +192,7 @@ def run_once(
     strategy.aggregate_train = watching  # type: ignore[method-assign]
     mechanism = "codeword" if isinstance(strategy, CodewordStrategy) else "signds"
     policy = _POLICY.format(mechanism=mechanism, epsilon=float(strategy.mechanism.epsilon))
+    policy += f"analyzer: {analyzer}\n" if analyzer else ""
     result, spent = trained(
         strategy, app, first, rounds, clients, policy=policy, strict=strict, contexts="drop"
     )

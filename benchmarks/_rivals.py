@@ -74,10 +74,10 @@ class ProjUnit:
 
 
 class Codewords:
-    """The package's codewords, a block for each class, by the mechanism itself."""
+    """The package's codewords, by the mechanism itself."""
 
-    def __init__(self, epsilon: float, blocks: int) -> None:
-        self._mechanism, self._rng = Codeword(epsilon, blocks=blocks), RandomSource.from_os()
+    def __init__(self, mechanism: Codeword) -> None:
+        self._mechanism, self._rng = mechanism, RandomSource.from_os()
 
     def direction(self, units: Doubles) -> Doubles:
         """Return the estimate of a round; the next one has other codes."""
@@ -123,10 +123,10 @@ class Central:
     and the model that updates are measured from is zeros.
     """
 
-    def __init__(self, epsilon: float) -> None:
+    def __init__(self, epsilon: float, delta: float = DELTA) -> None:
         from dp_accounting import get_sigma_gaussian
 
-        self.noise_multiplier = 2.0 * float(get_sigma_gaussian(epsilon, DELTA))
+        self.noise_multiplier = 2.0 * float(get_sigma_gaussian(epsilon, delta))
 
     def direction(self, units: Doubles) -> Doubles:
         """Return the noisy mean, as the strategy has it."""

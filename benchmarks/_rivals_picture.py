@@ -41,7 +41,12 @@ def plot(lines: list[dict[str, Any]], labels: dict[str, str], path: Path) -> Non
     _save(figure, path)
 
 
-def plot_headline(totals: list[dict[str, Any]], lines: list[dict[str, Any]], path: Path) -> None:
+def plot_headline(
+    totals: list[dict[str, Any]],
+    lines: list[dict[str, Any]],
+    shuffled: list[dict[str, Any]],
+    path: Path,
+) -> None:
     """Draw codewords with 1,000 and 10,000 clients, FedAvg and LocalDpMod's noise.
 
     Parameters
@@ -50,6 +55,8 @@ def plot_headline(totals: list[dict[str, Any]], lines: list[dict[str, Any]], pat
         Summary of ``totals.py``.
     lines : list of dict
         Summary of ``rivals.py``.
+    shuffled : list of dict
+        Summary of ``shuffled.py``, drawn at its central epsilons.
     path : Path
         PNG to write.
     """
@@ -61,6 +68,11 @@ def plot_headline(totals: list[dict[str, Any]], lines: list[dict[str, Any]], pat
         mine = [line for line in totals if line["row"].startswith(f"{clients:,} clients, ")]
         mine = [line for line in mine if "Dirichlet" not in line["row"]]
         _line(axes, mine, style, f"flower-ldp's codewords, {clients:,} clients")
+        mixed = [line for line in shuffled if line["row"].startswith(f"{clients:,} clients, ")]
+        mixed = [line for line in mixed if line["kind"] == "shuffled"]
+        mixed = [{**line, "epsilon_total": line["central_epsilon"]} for line in mixed]
+        label = f"shuffled, central ε (δ = 1e-6), {clients:,} clients"
+        _line(axes, mixed, {"s-": "C0P", "o-": "C1X"}[style], label)
     noised = [line for line in free if line["randomizer"] == "gaussian"]
     _line(axes, noised, "v--", "Gaussian noise as in LocalDpMod (δ = 1e-5), 1,000 clients")
     _save(figure, path)

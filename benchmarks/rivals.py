@@ -37,8 +37,10 @@ from _rivals_picture import plot, plot_headline
 from _runs import Run, Runs, like, spread
 from totals import Row, Source, rows
 
+from flower_ldp.mechanisms import Codeword
+
 CHOSEN = Path(__file__).resolve().parent / "configs" / "rivals.json"
-TOTALS = options.RESULTS / "totals.json"
+TOTALS, SHUFFLED = (options.RESULTS / f"{name}.json" for name in ("totals", "shuffled"))
 #: Times the row's length, which was chosen for codewords.
 FACTORS = (0.5, 1.0, 2.0, 4.0)
 
@@ -54,7 +56,7 @@ class Entry:
 
 ENTRIES = {
     "codeword": Entry(
-        "codewords", "nobody; pure ε", lambda epsilon: Codewords(epsilon, blocks=CLASSES)
+        "codewords", "nobody; pure ε", lambda epsilon: Codewords(Codeword(epsilon, blocks=CLASSES))
     ),
     "privunit": Entry("PrivUnit", "nobody; pure ε", PrivUnit),
     "projunit": Entry("ProjUnit", "nobody; pure ε", ProjUnit),
@@ -212,7 +214,8 @@ def main(
         labels = {name: f"{one.title} ({one.trusts})" for name, one in ENTRIES.items()}
         plot(lines, labels, picture)
     if headline is not None:
-        plot_headline(json.loads(TOTALS.read_text())["summary"], lines, headline)
+        totals, shuffled = (json.loads(path.read_text())["summary"] for path in (TOTALS, SHUFFLED))
+        plot_headline(totals, lines, shuffled, headline)
 
 
 if __name__ == "__main__":

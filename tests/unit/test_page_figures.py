@@ -48,6 +48,35 @@ def test_accuracies_of_clients_who_are_asked_once(found: dict[str, Any]) -> None
     assert found["seeds"] == 5
 
 
+@pytest.mark.parametrize(
+    "found",
+    [one for one in results("shuffled")["summary"] if one["kind"] == "shuffled"],
+    ids=lambda found: found["row"],
+)
+def test_accuracies_of_shuffled_reports(found: dict[str, Any]) -> None:
+    (beside,) = (
+        one
+        for one in results("shuffled")["summary"]
+        if (one["row"], one["kind"]) == (found["row"], "central")
+    )
+    assert (found["seeds"], beside["seeds"], beside["rounds"]) == (5, 5, found["rounds"])
+    assert found["central_epsilon"] <= found["central"] == beside["central"]
+    start = "CIFAR-10, " if found["row"].startswith("CIFAR") else "MNIST, "
+    cells = [
+        f"{start}{found['clients']:,}",
+        f"{found['central']:g}",
+        f"{found['rounds']}",
+        f"{found['local_epsilon']:.2f}",
+        f"{percent(found)} %",
+        f"{percent(beside)} %",
+    ]
+    lines = text("docs/shuffled.md").replace("**", "").splitlines()
+    assert f"| {' | '.join(cells)} |" in lines
+    pages = ["results", "asked_once"] if found["row"].startswith("10,000") else ["results"]
+    for page in pages:
+        assert f"{percent(found)} %" in text(f"docs/{page}.md")
+
+
 @pytest.mark.parametrize("name", ["label_dp", "label_cifar"])
 def test_accuracies_with_private_labels(name: str) -> None:
     page = text("benchmarks/README.md")
