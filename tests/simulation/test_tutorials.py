@@ -34,6 +34,7 @@ TUTORIALS: dict[str, tuple[str, ...]] = {
     "09_five_hospitals": ("dp_accounting", "torch"),
     "10_three_sites": (),
     "11_statistics": (),
+    "12_a_shuffler": ("cryptography.hazmat.primitives.hpke",),
 }
 LARGEST = 400_000  # bytes
 #: Paths of the machine that executed it.
