@@ -120,3 +120,22 @@ def test_clients_trained_together_are_trained_as_each_alone(module: Callable[[st
     together = descended(first, features, labels, 6, 3.0)
     for mine, *own in zip(together, features, labels, strict=True):
         np.testing.assert_allclose(mine, descended(first, *own, 6, 3.0), atol=1e-5)
+
+
+def test_sealed_reports_train_and_cost_as_drawn_ones(module: Callable[[str], Any]) -> None:
+    pytest.importorskip("cryptography", minversion="47")
+    asked, shuffled = module("_asked_once"), module("shuffled")
+    rng = np.random.default_rng(4)
+    centres, labels = units(rng, 10, 15), np.arange(400) % 10
+    features = (centres[labels] + 0.05 * rng.standard_normal((400, 15))).astype(np.float32)
+    parts = list(rng.permutation(400).reshape(200, 2))
+    images = asked.Images(features, labels, parts, features, labels)
+    training = asked.Training("codeword", 4.0, 1, 8.0, 0.0, 0.3, 5, 4.0)
+    mechanism = shuffled.Codeword(4.0, blocks=10)
+    sealed = shuffled.sealed(images, training, mechanism)
+    drawn = shuffled.drawn(images, training, mechanism)
+    assert sealed["reports"] == drawn["reports"] == 200
+    assert sealed["central_epsilon"] == drawn["central_epsilon"] < 3.5
+    assert sealed["epsilon_total_most"] == 4.0
+    assert sealed["clients_asked"] == 200
+    assert min(sealed["accuracy"], drawn["accuracy"]) > 0.3

@@ -77,6 +77,14 @@ def test_accuracies_of_shuffled_reports(found: dict[str, Any]) -> None:
         assert f"{percent(found)} %" in text(f"docs/{page}.md")
 
 
+def test_the_accuracy_of_a_shuffled_run_with_all_parts() -> None:
+    (found,) = (one for one in results("shuffled")["summary"] if one["kind"] == "sealed")
+    said = f"{rounded(100 * found['accuracy_mean'], 1)} % in one run of {found['clients']:,}"
+    assert f"{said} clients at {found['central']:g}." in " ".join(text("docs/shuffled.md").split())
+    assert found["seeds"] == 1
+    assert found["central_epsilon"] <= found["central"]
+
+
 @pytest.mark.parametrize("name", ["label_dp", "label_cifar"])
 def test_accuracies_with_private_labels(name: str) -> None:
     page = text("benchmarks/README.md")
