@@ -129,7 +129,7 @@ def test_a_bottom_that_gives_nan_is_loud_in_a_simulation_alone(
     with caplog.at_level(logging.ERROR, logger="flower_ldp"):
         reply = world.ask(FORWARD, forward(""))
     assert reply.error.reason == "ldp:failed"
-    words = ("'embedding'", "(250, 32)", "2 of 250 records", "64 NaN")
+    words = ("'embedding'", "(25, 32)", "2 of 25 records", "64 NaN")
     assert [word for word in words if word not in caplog.text] == []
     world.owner.permit.is_simulation = False
     assert len(world.forward().content)
