@@ -125,7 +125,7 @@ APPS = (
         "opacus_fl",
         _RGB,
         route=dpsgd(3, 12, 0.05, 4_800),
-        reason="more lines than 24: its own calls of Opacus go",
+        reason="55 lines: its own calls of Opacus go",
     ),
     App(
         "advanced-pytorch",
@@ -159,11 +159,14 @@ APPS = (
         nodes=3,
         config={"feature-splits": "10,10,10"},
         route=Route(
-            "split learning, an embedding asked once",
-            "row, given the bottoms, at all parties together",
+            "split learning, one bit of a row from each party, once",
+            "row, of all parties together, with the bottoms held fixed "
+            "([what that covers](embedding.md#what-the-epsilon-covers))",
             config={"out-feature-dim-clientapp": 1},
             is_vertical=True,
         ),
+        reason="trials had 91.5 % on held-out tenths, and 96.6 % with numbers in place of bits. "
+        "Blocks of 16 in place of 8 had 90.4 % with one seed. The server asks by blocks",
     ),
 )
 _TREES = "trees: no mechanism here protects them"

@@ -17,18 +17,18 @@ in place of a hub's, and `benchmarks/flower_apps/private` has the change that ma
 Data, split and FedAvg's figure of each were fixed before its first private run. FedAvg runs at the
 app's own settings, unless `benchmarks/_flower_app_list.py` names others. Some of them learn
 slowly: `opacus` has a learning rate of 0.001. Settings of private runs were chosen on a held-out
-tenth of the training rows, in trials of the same training outside of Flower. Where a setting was
-taken over from another app, the list at the end says so.
+tenth of the training rows, in trials of the same training outside of Flower.
 {earlier}
 - **Figure**: accuracy, or mean squared error per pixel, on rows that nobody trained on.
-  For the two apps that ask by `query` it is the farthest from the exact answer.
+  For the two apps that ask by `query` it is the farthest from the exact answer. Under FedAvg,
+  `vertical-fl` has its own training.
 - **Near**: accuracy at most 5 points below FedAvg's. A squared error is near if it lies at most a
   tenth of the way from FedAvg's to the best constant's. A histogram is near within 3 points in each
   bin, a survival curve within 0.05 on each day.
-- **Epsilon**: total of one row, or of one client, in the whole run, at δ = 1e-5 (codewords and
-  statistics: δ = 0).
+- **Epsilon**: total of one row, or of one client, in the whole run, at δ = 1e-5 (codewords,
+  embeddings and statistics: δ = 0).
 - **Lines**: added plus removed by `git diff --numstat` after `ruff format`, without imports and
-  loader.
+  loader. Functions that the app no longer calls may stay, and are not counted.
 - **Minutes** of one run on half a core of a busy machine.
 - **Seeds** of the split and the first weights, of FedAvg and private if they differ; of statistics,
   draws of noise. Deviations are given from two seeds on.
@@ -60,16 +60,15 @@ def page(found: dict[str, Any], asked: dict[str, Any]) -> str:
     )
     cells = [_cells(one) for one in run] + [_told(one) for one in statistics]
     rows = "".join(f"| {' | '.join(one)} |\n" for one in cells)
-    routes = "".join(f"- **{one['name']}**: {one['route']}, per {one['unit']}.\n" for one in run)
+    routes = "".join(
+        _wrapped(f"- **{one['name']}**: {one['route']}, per {one['unit']}.") for one in run
+    )
     routes += "".join(
         f"- **{one['app']}**: [tables by query](statistics.md#flowers-apps), per row.\n"
         for one in statistics
     )
     left = [one for one in found["summary"] if one not in run or one["reason"]]
-    reasons = "".join(
-        fill(text, 100, subsequent_indent="  ", break_on_hyphens=False) + "\n"
-        for text in (f"- **{one['name']}**: {_reason(one)}." for one in left)
-    )
+    reasons = "".join(_wrapped(f"- **{one['name']}**: {_reason(one)}.") for one in left)
     head = _HEAD.format(commit=found["flower_commit"][:12], earlier=_earlier(run))
     (silent,) = (one for one in asked["summary"] if one["app"].endswith(" 10 days, no noise"))
     curve = statistics[1]["worst"], statistics[1]["worst_between"], silent["worst_between"]
@@ -143,6 +142,10 @@ def _figure(metric: str, value: float, spread: float | None) -> str:
     if metric == "accuracy":
         return f"{100 * value:.1f}{'' if spread is None else f' ± {100 * spread:.1f}'} %"
     return f"{value:.4f}{'' if spread is None else f' ± {spread:.4f}'}"
+
+
+def _wrapped(text: str) -> str:
+    return fill(text, 100, subsequent_indent="  ", break_on_hyphens=False) + "\n"
 
 
 def _reason(one: dict[str, Any]) -> str:
