@@ -61,7 +61,7 @@ def dpsgd(
     return Route("DP-SGD", "row", policy, config)
 
 
-_RGB = "MNIST, in the shape of CIFAR-10"
+_RGB = "MNIST, shaped as CIFAR-10"
 APPS = (
     App(
         "quickstart-pytorch",
