@@ -132,6 +132,8 @@ def _check_sealing(policy: Policy, request: ReleaseRequest) -> None:
         if rule is not None and request.message_type == SHUFFLED:
             raise _refusal("the policy names an analyzer, and the report would leave in the open")
         return
+    if request.message_type != SHUFFLED:  # one type: a client is in a batch once
+        raise _refusal(f"an analyzer adds up reports to {SHUFFLED!r} messages alone")
     if rule is None:
         if policy.is_simulation:
             return

@@ -19,7 +19,7 @@ from flwr.serverapp import Grid
 from flower_ldp.errors import WireError
 from flower_ldp.parameter_bounds import must_be
 from flower_ldp.shuffle import Analyzer, AnalyzerError, AnalyzerRefusal, ReportAnalyzer, ReportSums
-from flower_ldp.shuffle.batch import OTHER_BATCH, TOO_FEW, Batch, SealedProposal
+from flower_ldp.shuffle.batch import MOST_BYTES, OTHER_BATCH, TOO_FEW, Batch, SealedProposal
 from flower_ldp.shuffle.sealing import Sealing, sealed_length, stated
 from flower_ldp.strategies.replies import Metrics, ReplyValidator, RunStopped
 from flower_ldp.strategies.rounds import (
@@ -66,7 +66,7 @@ class Shuffler(RoundCallback[TrainingRound]):
             raise RunStopped(f"nobody was asked in round {server_round}: {error}") from error
 
     def before_ask(self, current: TrainingRound) -> None:
-        """Refuse a round of fewer clients than the analyzer answers for."""
+        """Refuse a round of fewer clients than the analyzer answers for, or of too many."""
         sealing = current.sealing
         if sealing is None:
             return
@@ -77,10 +77,18 @@ class Shuffler(RoundCallback[TrainingRound]):
                 f"answers for {minimum:,} reports at least: run fewer rounds, or set "
                 "fraction_train. Nobody was asked"
             )
+        text = stated(current.proposal, current.layout, sealing)
+        length = sealed_length(current.proposal.report_bytes(current.layout.entries))
+        most = (MOST_BYTES - len(Batch(text, ()).to_bytes())) // length
+        if size > most:
+            raise ValueError(
+                f"round {current.server_round} would ask {size:,} clients, and a batch has at most "
+                f"{most:,} reports: run more rounds, or set fraction_train. Nobody was asked"
+            )
         if self._told == sealing.key.run_id:
             return
         # What the analyzer would not read is not asked for.
-        asked = SealedProposal.parse(stated(current.proposal, current.layout, sealing))
+        asked = SealedProposal.parse(text)
         now, least = (asked.central_epsilon(n, _DELTA) for n in (size, minimum))
         self._told = sealing.key.run_id
         cost = CentralCost(now, least, _DELTA, size, minimum)

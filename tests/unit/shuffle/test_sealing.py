@@ -27,6 +27,8 @@ SEALING, PRIVATE = Sealing(KEY, 3), private_key(SECRET)
 TEXT = '{"epsilon":4.0}'
 #: A key whose lattice half is out of range.
 NO_POINT = replace(KEY, public=b"\xff" * 1_216)
+#: A key to whose half of X25519 nothing can be sealed.
+LOW_ORDER = replace(KEY, public=KEY.public[:1_184] + bytes(32))
 
 
 def test_a_report_is_opened_by_its_run_alone_and_each_sealing_differs() -> None:
@@ -87,6 +89,7 @@ def test_a_public_key_is_that_of_x_wings_first_vector(monkeypatch: pytest.Monkey
         ({KEY_FIELD: KEY.to_bytes().hex()[:-2], ROUND_FIELD: 3}, "1296 bytes"),
         ({KEY_FIELD: replace(KEY, minimum=0).to_bytes().hex(), ROUND_FIELD: 3}, "minimum"),
         ({KEY_FIELD: NO_POINT.to_bytes().hex(), ROUND_FIELD: 3}, "has no public key"),
+        ({KEY_FIELD: LOW_ORDER.to_bytes().hex(), ROUND_FIELD: 3}, "has no public key"),
         ({KEY_FIELD: "text", ROUND_FIELD: 3}, "must be hexadecimal digits"),
         ({KEY_FIELD: KEY.to_bytes(), ROUND_FIELD: 3}, "must be hexadecimal digits"),
         ({KEY_FIELD: KEY.to_bytes().hex(), ROUND_FIELD: True}, "must be an integer"),

@@ -29,6 +29,7 @@ from flower_ldp.strategies import (
     GaussianStrategy,
     Health,
     RunStopped,
+    shuffling,
 )
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 from tests.fixtures import make_site, message, payload, policy_text, record, signds_proposal
@@ -134,6 +135,33 @@ def test_a_second_message_of_a_round_gets_the_same_ciphertext(
         assert ledger.verify().entries == 1
     later, *_ = ask(strategy, 2)
     assert payload(answer_at(site, later)) != payload(found)
+
+
+@outside_a_run
+@pytest.mark.parametrize("mode", ["deployment", "simulation"])
+def test_a_message_of_another_type_gets_no_second_ciphertext(tmp_path: Path, mode: str) -> None:
+    """An app with two handlers for updates would be in a batch twice."""
+    rules = "{codeword: {epsilon: 4.0}}"
+    text = policy_text(f"{{train: {rules}, train.head: {rules}}}", mode=mode)
+    site, own = make_site(tmp_path, text + RULE), asked_by(OWN)
+    gate = LdpMod(train=CodewordRelease(), actions={"train.head": CodewordRelease()})
+    answer = gate(message(own.content, kind="train.head"), site, app)
+    assert answer.error.reason == refusals.REFUSED_POLICY
+    assert len(payload(gate(own, site, app))) == 1_139
+    with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.verify().entries == 1
+
+
+@outside_a_run
+def test_a_round_beyond_a_batch_asks_nobody(
+    analyzer: ReportAnalyzer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients would pay for reports that the analyzer's service does not take."""
+    monkeypatch.setattr(shuffling, "MOST_BYTES", 10_000)
+    strategy = strategy_of(analyzer)
+    with pytest.raises(ValueError, match="would ask 8 clients, and a batch has at most 6"):
+        ask(strategy)
+    assert not strategy.privacy_spent().clients
 
 
 @outside_a_run
