@@ -88,6 +88,7 @@ class _Site:
 
     def __init__(self, case: ReleaseCase, folder: Path) -> None:
         self.case, self.folder = case, folder
+        self._lengths: set[int] = set()
         self.opened = case.release.open(case.question)
         self.events = self.opened.request(self._metadata(1, "first")).events
         self.is_about_examples = any(event.unit is Unit.EXAMPLE for event in self.events)
@@ -115,11 +116,14 @@ class _Site:
         return None if found.has_error() else found.content
 
     def check(self, run: int, message: str, answer: Callable[[], RecordDict], where: str) -> None:
-        """Raise ConformanceError unless a report leaves, and what ``read`` raises."""
+        """Raise ConformanceError unless a report of one length leaves, and what ``read`` raises."""
         found = self.ask(run, message, answer)
         if found is None:
             raise ConformanceError(f"where {where}, no report leaves")
         self.case.read(found)
+        self._lengths.add(sum(one.count_bytes() for one in found.values()))
+        if len(self._lengths) > 1:
+            raise ConformanceError(f"where {where}, lengths are {sorted(self._lengths)} bytes")
 
     def own(self) -> RecordDict:
         """Return the app's reply."""
@@ -177,6 +181,8 @@ def epsilon_is_kept(site: _Site) -> None:
     def draw(reply: RecordDict, rng: RandomSource) -> Any:
         return case.read(opened.content(opened.privatize(reply, rng)))
 
+    if not np.array_equal(*(draw(site.own(), RandomSource.seeded(SEED)) for _ in range(2))):
+        raise ConformanceError("the noise is not of privatize's rng alone")
     terms: dict[str, Any] = {"delta": spent.delta, "confidence": 1 - FAILURE / len(tried)}
     for where, other in tried:
         pair = site.own(), other

@@ -110,6 +110,26 @@ def charges_late(self: Any, reply: RecordDict, rng: RandomSource) -> bytes:
     return OPEN.privatize(self, reply, rng)  # type: ignore[no-any-return]
 
 
+def drawn_once(self: Any, reply: RecordDict, rng: RandomSource) -> bytes:
+    """Add one noise to every report: two of them tell their difference."""
+    return OPEN.privatize(self, reply, RandomSource.seeded(1))  # type: ignore[no-any-return]
+
+
+OWN_SOURCE = RandomSource.seeded(1)
+
+
+def draws_elsewhere(self: Any, reply: RecordDict, rng: RandomSource) -> bytes:
+    """Draw noise from a source that everybody can make."""
+    return OPEN.privatize(self, reply, OWN_SOURCE)  # type: ignore[no-any-return]
+
+
+def scaled(self: Any, reply: RecordDict, rng: RandomSource) -> bytes:
+    """Count values in parts of their largest one."""
+    values = np.nan_to_num([RELEASE._number(one) or 0.0 for one in RELEASE._texts(reply)])
+    parts = ConfigRecord({"values": [str(100 * one / values.max()) for one in values]})
+    return OPEN.privatize(self, RecordDict({"rows": parts}), rng)  # type: ignore[no-any-return]
+
+
 ENDS = "a_failing_app_ends_the_claim_about_examples"
 REFUTED: list[tuple[str, dict[str, Any], str]] = [
     ("all_is_charged_before_the_app_runs", {"privatize": charges_late}, r"afterwards: \[1, 2\]"),
@@ -122,6 +142,9 @@ REFUTED: list[tuple[str, dict[str, Any], str]] = [
     (ENDS, {"neutral": lambda self, rng: b""}, "a report has 5 counts, got 0"),
     ("epsilon_is_kept", {"privatize": centred}, "epsilon is at least"),
     ("epsilon_is_kept", {"privatize": too_little_noise}, "epsilon is at least"),
+    ("epsilon_is_kept", {"privatize": drawn_once}, "epsilon is at least"),
+    ("epsilon_is_kept", {"privatize": draws_elsewhere}, "the noise is not of privatize's rng"),
+    ("epsilon_is_kept", {"privatize": scaled}, "epsilon is at least"),
 ]
 
 
@@ -150,6 +173,12 @@ def test_each_check_refutes_what_is_wrong(
         monkeypatch.setattr(RandomSource, "from_os", lambda: RandomSource.seeded(next(seeds)))
     with pytest.raises((ConformanceError, ValueError), match=complaint):
         checked(check, spoiled(**methods))
+
+
+def test_lengths_are_compared_where_read_takes_any() -> None:
+    case = replace(spoiled(privatize=longer), read=lambda content: payload_of(content)[:5])
+    with pytest.raises(ConformanceError, match=r"row 4 is '', lengths are \[\d+, \d+\] bytes"):
+        checked("one_row_ends_nothing", case)
 
 
 class Whether(Release):
