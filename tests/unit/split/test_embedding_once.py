@@ -90,6 +90,20 @@ def test_bits_stay_and_cost_nothing_more_whatever_the_bottom_learns(tmp_path: Pa
     assert [spent(tmp_path, Unit.EXAMPLE, account) for account in accounts] == [60.0, 60.0]
 
 
+def test_another_epsilon_is_another_draw_and_another_charge(tmp_path: Path) -> None:
+    """Of one budget: a server gets no second draw for nothing, nor one beyond it."""
+    ask = party(tmp_path, app(lambda _: VALUES))
+    for epsilon in (20.0, 40.0, 20.0):
+        query = EmbeddingQuery(UnaryEncoding(epsilon, 2), TABLES)
+        query.read(ask(EMBED, query.content("train", 0)), "train", 0)
+    with Ledger.open(tmp_path / "ledger.sqlite", read_only=True) as ledger:
+        (account,) = (one for one in ledger.data_ids() if "/train/" in one)
+    assert spent(tmp_path, Unit.EXAMPLE, account) == 60.0
+    more = EmbeddingQuery(UnaryEncoding(1.0, 2), TABLES)
+    with pytest.raises(PartyError, match="ldp:refused:budget"):
+        more.read(ask(EMBED, more.content("train", 0)), "train", 0)
+
+
 def test_another_number_of_embeddings_is_an_error_in_a_simulation(tmp_path: Path) -> None:
     ask = party(tmp_path, app(lambda _: VALUES[:4]))
     with pytest.raises(PartyError, match="ldp:failed"):
