@@ -134,7 +134,9 @@ class Central:
             FedAvg(), self.noise_multiplier, clipping_norm=1.0, num_sampled_clients=len(units)
         )
         strategy.current_arrays = _record(np.zeros(units.shape[1]))
-        arrays, _ = strategy.aggregate_train(1, [_reply(one) for one in units])
+        # Its clipping divides by a vector's length, and an update may be zeros.
+        sent = np.where(units.any(axis=1, keepdims=True), units, 1e-9)
+        arrays, _ = strategy.aggregate_train(1, [_reply(one) for one in sent])
         if arrays is None:
             raise RuntimeError("the strategy did not aggregate")
         return arrays["weight"].numpy()
