@@ -133,9 +133,14 @@ Kind: TypeAlias = Literal[
 #: Nodes of each kind's simulations, and classes and features of its made-up data. SignDS chooses
 #: among the largest changes: fewer than fifty of them are few.
 _SIZES: dict[Kind, tuple[str, str]] = {
-    **dict.fromkeys(("codeword", "gaussian"), ("100", "3, 8")),
-    **{"signds": ("100", "8, 25"), "evaluation": ("1000", "3, 8"), "labels": ("10", "3, 8")},
-    **{"split": ("2", ""), "release": ("5", ""), "mechanism": ("", "")},
+    "codeword": ("100", "3, 8"),
+    "signds": ("100", "8, 25"),
+    "gaussian": ("100", "3, 8"),
+    "evaluation": ("1000", "3, 8"),
+    "labels": ("10", "3, 8"),
+    "split": ("2", ""),
+    "release": ("5", ""),
+    "mechanism": ("", ""),
 }
 
 

@@ -33,8 +33,11 @@ from flower_ldp.privacy import Unit
 _WEIGHED = 100
 _BUDGET = {"life": {"epsilon": 1e6, "delta": 0.5}}
 _POLICY: dict[str, Any] = {
-    **{"data_id": "own", "ledger": "ledger.sqlite", "mode": "deployment"},
-    **{"messages": {}, "unlisted_messages": "answer"},
+    "data_id": "own",
+    "ledger": "ledger.sqlite",
+    "mode": "deployment",
+    "messages": {},
+    "unlisted_messages": "answer",
     "budgets": {"example": _BUDGET, "client": _BUDGET},
 }
 
