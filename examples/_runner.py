@@ -39,7 +39,7 @@ def free_ports(count: int) -> list[int]:
         ports: list[int] = []
         while len(ports) < count:
             one = stack.enter_context(socket.socket())
-            port = 15_000 + secrets.randbelow(17_000)
+            port = 24_000 + secrets.randbelow(8_000)
             with contextlib.suppress(OSError):
                 one.bind(("127.0.0.1", port))
                 ports.append(port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -18,6 +19,10 @@ from tests.nursery import wait_until_gone
 
 #: Every process of a federation has this variable, whatever started it.
 TAG = "FLOWER_LDP_TEST_FEDERATION"
+
+# The UDP ports that hold the ports which this process has chosen.
+_HELD = contextlib.ExitStack()
+atexit.register(_HELD.close)
 
 # Becomes the command, after it had the kernel (Linux) promise to kill it when the test's own
 # process ends, also if that is killed. A preexec_fn would do so too, but forks with threads.
@@ -109,13 +114,17 @@ def is_listening(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a port that is free now, and that no outgoing connection takes before it is used.
+    """Return a port that is free now, and that nobody else takes before it is used.
 
-    A SuperLink takes seconds to begin to listen, and meanwhile hundreds of connections of other
-    tests get ports from the system, from 32768 on.
+    Whoever asked for it takes seconds to begin to listen. Meanwhile the system gives ports from
+    32768 on to connections, and the examples take those from 24000 on. Other processes of the
+    tests find the UDP port of the same number taken, for as long as this process lives.
     """
     while True:
-        port = 15_000 + RandomSource.from_os().below(17_000)
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
+        port = 15_000 + RandomSource.from_os().below(9_000)
+        with contextlib.ExitStack() as held, contextlib.suppress(OSError):
+            held.enter_context(socket.socket(type=socket.SOCK_DGRAM)).bind(("127.0.0.1", port))
+            with socket.socket() as one:
+                one.bind(("127.0.0.1", port))
+            _HELD.push(held.pop_all())
             return port

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 from flower_ldp.shuffle import Analyzer
+from tests.network.processes import free_port
 from tests.unit.shuffle.certificates import make_certificate
 
 FEW = 20
@@ -33,9 +34,7 @@ class Service:
         )
         self.signer = made.stdout.strip()
         self.tls_key, self.certificate = make_certificate(folder)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
