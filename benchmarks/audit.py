@@ -26,12 +26,12 @@ from _environment import report
 from _runs import Run, say, table
 
 from flower_ldp.audit import BUILDERS, Case, Settings, audit_case
-from flower_ldp.audit.bounds import draws_to_refute, expected_bound
 from flower_ldp.audit.cases import nested_units, signds_long
 from flower_ldp.audit_paths import gate, labels
 from flower_ldp.audit_paths.dpsgd_release import dpsgd_release
 from flower_ldp.mechanisms import BoundedMean, CodebookEmbedding, MagRR, SignDS
 from tests import broken, broken_paths
+from tests.audit_power import draws_to_refute, expected_bound
 
 CONFIDENCE = 0.999
 

@@ -24,9 +24,9 @@ from flower_ldp.audit import (
     audit_case,
 )
 from flower_ldp.audit.auditing import of_updates
-from flower_ldp.audit.bounds import power
 from flower_ldp.mechanisms import ExampleCounts, GaussianMeans, RandomSource, SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
+from tests.audit_power import power
 from tests.broken import (
     argmax_of_noisy_label,
     argmax_probabilities,

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 
 from flower_ldp.audit.bounds import (
-    draws_to_refute,
     epsilon_lower_bound,
-    expected_bound,
     largest_bound,
-    power,
     probability_lower,
     probability_upper,
 )
+from tests.audit_power import draws_to_refute, expected_bound, power
 from tests.extras import extra
 
 stats = extra("scipy.stats")
