@@ -18,7 +18,7 @@ from flower_ldp.cli.adopt_loop import training, unstoppable
 from flower_ldp.cli.adopt_query import put_question
 from flower_ldp.cli.output import Report, command, single, wrong
 from flower_ldp.cli.route_policy import Route, RoutePolicy
-from flower_ldp.errors import ConfigError, quoted
+from flower_ldp.errors import ConfigError, one_line, quoted
 from flower_ldp.facts import Fact
 from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.safe_files import replacing
@@ -143,7 +143,7 @@ class Adoption:
         notes: list[Note] = []
         if route == "dpsgd":
             notes, imports = training(codes, handlers["train"], library)
-        notes += put_gate(codes[0], app, route, imports)
+        notes += put_gate(codes, app, route, imports)
         if route == "statistics":
             main, (handler, *_) = names[0].partition(":")[2], handlers.pop("query")
             notes += put_question(server, main, codes[0], handler, self.epsilon)
@@ -213,8 +213,9 @@ class Adoption:
         try:
             model = resolve_name(self.import_model)()
             return int(sum(one.numel() for one in model.parameters() if one.requires_grad))
-        except (AttributeError, ImportError, TypeError, ValueError) as error:
-            raise wrong("--import-model", f"makes no torch model: {error}") from error
+        except Exception as error:  # of the app's own code
+            told = f"makes no torch model: {type(error).__name__}: {one_line(str(error), 200)}"
+            raise wrong("--import-model", told) from error
         finally:
             sys.path.pop(0)
 

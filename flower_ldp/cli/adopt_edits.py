@@ -37,14 +37,16 @@ _AVERAGING = tuple(
 )
 
 
-def put_gate(code: Code, app: str, route: str, imports: list[str]) -> list[Note]:
-    """Put LdpMod first among the client's mods, with its import and others."""
+def put_gate(codes: list[Code], app: str, route: str, imports: list[str]) -> list[Note]:
+    """Put LdpMod first among the mods of the first file's app, with its import and others."""
+    code = codes[0]
     made = code.assigned(app)
     if not code.is_one_of(made, _APPS):
         why = f"Flower's ClientApp, where {app} and ClientApp mean nothing else"
         raise ConfigError(f"{code.file}: has no line {app} = ClientApp(...) of {why}")
-    if any(name.endswith(".LdpMod") for _, name in code.calls()):
-        raise ConfigError(f"{code.file}: has LdpMod already: nothing is changed")
+    for each in codes:
+        if any(name.endswith(".LdpMod") for _, name in each.calls()):
+            raise ConfigError(f"{each.file}: has LdpMod already: nothing is changed")
     kind, release = _RELEASES[route]
     names, mods = [release, "LdpMod"], [f"LdpMod({kind}={release}())"]
     given = {one.arg: one.value for one in made.keywords}
@@ -100,6 +102,8 @@ def put_strategy(code: Code, route: str, epsilon: float) -> list[Note]:
         lines = ["from flower_ldp.mechanisms import Codeword"]
         lines += ["from flower_ldp.strategies import CodewordStrategy"]
     name = "" if call is None else code.dotted(call)
+    if name == f"flower_ldp.strategies.{new.partition('(')[0]}":
+        return []  # the server's half was done before
     code.add_imports(*lines)
     given = {one.arg: one.value for one in call.keywords} if isinstance(call, ast.Call) else {}
     if not code.is_one_of(call, _AVERAGING) or call.args or None in given:

@@ -152,7 +152,7 @@ def read_project(
     ConfigError without them. Nothing is imported.
     """
     try:
-        with _by_flower():
+        with _by_flower(f"{folder}: "):
             components = get_project_config(folder)["tool"]["flwr"]["app"]["components"]
             config = get_fused_config_from_dir(folder, dict(overrides or {}))
         return (components["serverapp"], components["clientapp"]), config
@@ -266,8 +266,9 @@ def _by_flower(what: str = "") -> Iterator[None]:
     try:
         yield
     except (click.ClickException, OSError, TypeError, ValueError) as error:
-        told = error.format_message() if isinstance(error, click.ClickException) else error
-        raise ConfigError(f"{what}{told}") from error
+        told = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        # Flower's lists of mistakes have several lines.
+        raise ConfigError(what + " ".join(map(str.strip, told.splitlines()))) from error
 
 
 def _flat(options: Mapping[str, Any], group: str = "") -> Iterator[tuple[str, Any]]:

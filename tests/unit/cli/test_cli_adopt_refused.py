@@ -236,3 +236,34 @@ def test_git_applies_diffs_of_files_with_other_line_separators(tmp_path: Path) -
     folder = apps.write(tmp_path / "again", odd)
     assert flower_ldp("adopt", folder, *FEW, "--write").code == 0
     assert contents(folder) == patched
+
+
+def test_a_gate_in_another_file_of_the_app_is_not_doubled(tmp_path: Path) -> None:
+    gate = "from flower_ldp.clients import LdpMod\nGATE = LdpMod()\n"
+    client = apps.CLIENT.replace("ClientApp()", "ClientApp(mods=[GATE])")
+    client = f"from ward.task import GATE\n{client}"
+    folder = apps.write(tmp_path / "app", client, task=f"{gate}{apps.TASK}")
+    assert "task.py: has LdpMod already" in refusal(folder)
+
+
+def test_the_half_of_a_server_that_was_done_before_stays(tmp_path: Path) -> None:
+    server = apps.SERVER.replace("FedAvg(", "DPSGDStrategy(FedAvg(").replace("=3)", "=3))")
+    server = f"from flower_ldp.strategies import DPSGDStrategy\n{server}"
+    folder = apps.write(tmp_path / "app", server=server)
+    told = facts("adopt", folder, *FEW, "--write")
+    assert "server_app" not in told["diff"] + str(told["by_hand"])
+    assert (folder / "ward" / "server_app.py").read_text() == server
+    assert "LdpMod" in (folder / "ward" / "client_app.py").read_text()
+
+
+def test_the_mistakes_of_a_project_are_one_line(tmp_path: Path) -> None:
+    folder = apps.write(tmp_path / "app")
+    (folder / "pyproject.toml").write_text("")
+    assert f"{folder}: Invalid pyproject.toml: - Missing [project] section -" in refusal(folder)
+
+
+def test_a_model_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    folder = apps.write(tmp_path / "app")
+    (folder / "ward_broken.py").write_text("def made():\n    raise RuntimeError('no\\nweights')\n")
+    asked = ("--clients", 1000, "--import-model", "ward_broken:made")
+    assert "makes no torch model: RuntimeError: no weights" in refusal(folder, *asked, code=2)
