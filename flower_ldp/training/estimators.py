@@ -216,13 +216,17 @@ class _Kind:
 
 def _kind_of(estimator: Any, classes: Sequence[Any] | None, scale: float) -> _Kind:
     name = type(estimator).__name__
-    if name != "LogisticRegression" and classes is not None:
-        raise ValueError(f"classes belong to LogisticRegression, not to {name}: leave them out")
+    if name not in ("LogisticRegression", "Ridge", "HuberRegressor"):
+        instead = _INSTEAD.get(name, "LogisticRegression, Ridge or HuberRegressor")
+        raise TypeError(f"{name} is not trained by DP-SGD here: take {instead}")
     if name == "LogisticRegression":
         if classes is None or len(classes) < 2 or list(classes) != sorted(set(classes)):
             raise ValueError("classes must be two or more, ascending, each once: the public labels")
-        if estimator.l1_ratio or estimator.class_weight is not None:
-            raise ValueError("l1_ratio and class_weight must be left out: only L2 is penalized")
+        others = estimator.l1_ratio or estimator.class_weight is not None
+        if others or getattr(estimator, "penalty", "l2") not in ("l2", "deprecated"):
+            why = "only L2 is penalized. C=numpy.inf has no penalty"
+            raise ValueError(f"penalty, l1_ratio and class_weight must be left out: {why}")
+        check_in("(0, inf]", "C", estimator.C)
         places = {label: place for place, label in enumerate(classes)}
         return _Kind(
             1 if len(classes) == 2 else len(classes),
@@ -231,11 +235,11 @@ def _kind_of(estimator: Any, classes: Sequence[Any] | None, scale: float) -> _Ki
             lambda label: places[getattr(label, "item", lambda: label)()],
             _of_classes,
         )
-    if name not in ("Ridge", "HuberRegressor"):
-        instead = _INSTEAD.get(name, "LogisticRegression, Ridge or HuberRegressor")
-        raise TypeError(f"{name} is not trained by DP-SGD here: take {instead}")
+    if classes is not None:
+        raise ValueError(f"classes belong to LogisticRegression, not to {name}: leave them out")
     if getattr(estimator, "positive", False):
         raise ValueError("positive must be False: noise makes coefficients of either sign")
+    check_in("[0, inf)", "alpha", estimator.alpha)
     if name == "Ridge":
         return _Kind(0, estimator.alpha, None, float, lambda o, t: functional.mse_loss(o, t) / 2)
     huber = partial(functional.huber_loss, delta=estimator.epsilon * scale)

@@ -194,6 +194,11 @@ class _Training:
         first = self.first() if proximal else {}
         weights = {name: nn.Parameter(one) for name, one in self.first().items()}
         stepping = self._optimizer(list(weights.values()))
+        groups = getattr(stepping, "param_groups", ())
+        known = {id(one) for group in groups for one in group["params"]}
+        # One of model.parameters() would move nothing.
+        if known and known.isdisjoint(map(id, weights.values())):
+            raise ValueError("optimizer must be made of the weights given: lambda weights: ...")
         mean, sizes = plan.mean_size(examples), [p.numel() for p in weights.values()]
         for _ in range(plan.steps):
             now = {name: p.detach() for name, p in weights.items()}

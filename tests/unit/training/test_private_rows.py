@@ -31,6 +31,7 @@ from tests.unit.training.gated import (
     LIKE,
     ROWS,
     Site,
+    descent,
     found_of,
     row_model,
     squares,
@@ -438,6 +439,10 @@ def test_constant_buffers_pass_and_leave_as_they_came(tmp_path: Path) -> None:
         ({"like": LIKE[:1]}, "public row"),
         ({"like": ()}, "public row"),
         ({"loss": lambda out, target: squares(out.detach(), target)}, "fails on the public row"),
+        (
+            {"optimizer": lambda _: descent([nn.Parameter(torch.ones(1))])},
+            "made of the weights given",
+        ),
     ],
 )
 def test_what_cannot_be_trained_privately_is_refused_with_advice(
