@@ -94,14 +94,19 @@ class Node:
         The SuperLink refuses a registered node that it believes to be there, so after a
         SIGKILL the first attempts fail, until heartbeats have been missing twice.
         """
-        before, log = len(_CONNECTED.findall(self.log)), self.process.log
+        before = len(_CONNECTED.findall(self.log))
+
+        def start() -> None:
+            log = self.process.log
+            self.process = Process.start(self.command, self.environment, log, self.folder)
 
         def has_joined() -> bool:
             if not self.process.is_running:
                 time.sleep(5)
-                self.process = Process.start(self.command, self.environment, log, self.folder)
+                start()
             return len(_CONNECTED.findall(self.log)) > before
 
+        start()
         wait_for(
             has_joined,
             f"{self.folder.name} joining again",

@@ -26,8 +26,8 @@ def command(*words: str) -> list[str]:
 class Service:
     """A process that serves, which can be killed and started again."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, minimum: int = FEW) -> None:
+        self.folder, self.minimum = folder, minimum
         self.key, self.token = folder / "analyzer.key", folder / "analyzer.key.token"
         made = subprocess.run(
             command("keygen", str(self.key)), check=True, capture_output=True, text=True
@@ -37,15 +37,19 @@ class Service:
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        words = ["serve", "--key", str(self.key), "--minimum", str(FEW), "--port", str(self.port)]
+    def begin(self) -> None:
+        words = ["serve", "--key", str(self.key), "--minimum", str(self.minimum)]
+        words += ["--port", str(self.port), "--state", str(self.folder / "state.sqlite")]
         words += ["--tls-key", str(self.tls_key), "--tls-certificate", str(self.certificate)]
-        words += ["--state", str(self.folder / "state.sqlite")]
         log = (self.folder / "log").open("ab")
         with log:
             self.process = subprocess.Popen(command(*words), stdout=log, stderr=log)
+
+    def start(self) -> None:
+        self.begin()
         end = time.monotonic() + 120.0
         while time.monotonic() < end:
+            assert self.process is not None
             assert self.process.poll() is None, (self.folder / "log").read_text()
             with socket.socket() as link:
                 if link.connect_ex(("127.0.0.1", self.port)) == 0:
