@@ -35,7 +35,7 @@ at most :math:`(1 + e^\epsilon)\, d\, 2^{-240}` to delta; R is chosen with that 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -209,11 +209,7 @@ class Gaussian(base.UpdateMechanism):
         x = self.clipped(value, dimension)
         if report.shape != x.shape:
             raise ValueError(f"report must have shape {x.shape}, got {report.shape}")
-        total = 0.0
-        for y, centre in zip(report.tolist(), x.tolist(), strict=True):
-            low = math.ldexp((y << _DROPPED_BITS) - _HALF - centre, -DEVIATION_BITS)
-            total += log_normal_interval(low, low + 0.25)
-        return total
+        return log_rounded(report, x.tolist(), _DROPPED_BITS)
 
     def audit_pairs(self, dimension: int) -> tuple[base.Contrast, ...]:
         """Return two opposite updates of the clipping length."""
@@ -246,12 +242,31 @@ def squared_length(vector: Ints) -> int:
     return total
 
 
-def log_normal_interval(low: float, high: float) -> float:
-    """Return the logarithm of a standard normal number's chance to be in an interval."""
-    if low + high < 0:
-        low, high = -high, -low
-    mass = (math.erfc(low * math.sqrt(0.5)) - math.erfc(high * math.sqrt(0.5))) / 2
-    return math.log(mass) if mass > 0 else -math.inf
+def log_rounded(report: NDArray[np.integer], centres: Iterable[int], dropped: int) -> float:
+    """Return log P(report) of integers with normal noise, of which bits were dropped."""
+    found = 0.0
+    for y, centre in zip(report.tolist(), centres, strict=True):
+        low = math.ldexp((2 * y - 1 << dropped - 1) - centre, -DEVIATION_BITS)
+        high = low + math.ldexp(1.0, dropped - DEVIATION_BITS)
+        if low + high < 0:
+            low, high = -high, -low
+        mass = (math.erfc(low * _ROOT_HALF) - math.erfc(high * _ROOT_HALF)) / 2
+        found += math.log(mass) if mass > 0 else -math.inf
+    return found
+
+
+#: Reports of noisy sums are on a grid of a sixteenth of the standard deviation.
+SUM_BITS = DEVIATION_BITS - 4
+#: Standard deviation of a noisy sum, roundings included, in the sum's unit.
+SUM_DEVIATION = math.ldexp(math.sqrt(256.0 + 1.0 / 12.0), SUM_BITS)
+
+
+def noisy_sums(sums: Sequence[int], rng: RandomSource) -> Ints:
+    """Return integers with normal noise of deviation 2^33, rounded to the grid of sums."""
+    # In Python's integers: a sum may be longer than 64 bits.
+    both = zip(sums, normal(len(sums), rng).tolist(), strict=True)
+    half = 1 << SUM_BITS - 1
+    return np.array([one + noise + half >> SUM_BITS for one, noise in both], dtype=np.int64)
 
 
 _ROOT_HALF = math.sqrt(0.5)

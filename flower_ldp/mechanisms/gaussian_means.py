@@ -47,15 +47,18 @@ import numpy as np
 
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.example_sums import check_bounds, on_grid
-from flower_ldp.mechanisms.gaussian import Gaussian, log_normal_interval, rho_of
-from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, normal
+from flower_ldp.mechanisms.gaussian import (
+    SUM_BITS,
+    SUM_DEVIATION,
+    Gaussian,
+    log_rounded,
+    noisy_sums,
+    rho_of,
+)
+from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.parameter_bounds import Bounded, check_in
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
-
-# Reports are on a grid of a sixteenth of the standard deviation.
-_DROPPED_BITS = DEVIATION_BITS - 4
-_HALF = 1 << (_DROPPED_BITS - 1)
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,7 @@ class GaussianMeans(Mechanism[Iterable[Iterable[object]], Ints]):
     @property
     def deviation(self) -> float:
         """Deviation of a column's noisy sum over the column's range, roundings included."""
-        return math.ldexp(math.sqrt(256.0 + 1.0 / 12.0), _DROPPED_BITS) / self.steps
+        return SUM_DEVIATION / self.steps
 
     def total(self, columns: Iterable[Iterable[object]]) -> list[int]:
         """Return the sums before noise; **private**."""
@@ -122,21 +125,14 @@ class GaussianMeans(Mechanism[Iterable[Iterable[object]], Ints]):
 
     def randomize(self, columns: Iterable[Iterable[object]], rng: RandomSource) -> Ints:
         """Return a report of the columns' values, one of each example; int64, shape (k,)."""
-        noise = normal(len(self.bounds), rng).tolist()
-        # In Python's integers: a sum of many examples may be longer than 64 bits.
-        noisy = [sum(each) + _HALF for each in zip(self.total(columns), noise, strict=True)]
-        return np.array([one >> _DROPPED_BITS for one in noisy], dtype=np.int64)
+        return noisy_sums(self.total(columns), rng)
 
     def log_prob(self, report: Ints, columns: Iterable[Iterable[object]]) -> float:
         """Return log P(report | columns), of the law that the sampler approximates."""
-        found = 0.0
-        for y, centre in zip(report.tolist(), self.total(columns), strict=True):
-            low = math.ldexp((y << _DROPPED_BITS) - _HALF - centre, -DEVIATION_BITS)
-            found += log_normal_interval(low, low + 0.0625)
-        return found
+        return log_rounded(report, self.total(columns), SUM_BITS)
 
     def estimate(self, report: Ints) -> Floats:
         """Return an unbiased estimate of the mean of each column, float64, shape (k,)."""
         lower, upper = np.asarray(self.bounds, dtype=np.float64).T
-        share = math.ldexp(1.0, _DROPPED_BITS) / (self.steps * self.examples)
+        share = math.ldexp(1.0, SUM_BITS) / (self.steps * self.examples)
         return np.asarray(lower + np.asarray(report, dtype=np.float64) * share * (upper - lower))

@@ -1,7 +1,7 @@
 r"""Noise on several tables of counts over examples, in one release.
 
-Each table sorts every row into one of its cells. An example of m rows shares its weight G = 64
-among them in each table: with :math:`c_k` of its rows in the first k cells, cell k gets
+Each table sorts every row into one of its cells. An example of m rows shares its weight G among
+them in each table: with :math:`c_k` of its rows in the first k cells, cell k gets
 :math:`\lfloor G c_k / m \rfloor - \lfloor G c_{k-1} / m \rfloor`. Of T tables at once, each count
 S gets discrete Laplace noise of rate :math:`\epsilon / 2GT`, or normal noise:
 
@@ -44,18 +44,19 @@ from typing import Annotated, TypeAlias
 import numpy as np
 
 from flower_ldp.mechanisms.base import Mechanism
-from flower_ldp.mechanisms.gaussian import Gaussian, log_normal_interval, rho_of
-from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, DiscreteLaplace, normal
+from flower_ldp.mechanisms.gaussian import (
+    SUM_BITS,
+    SUM_DEVIATION,
+    Gaussian,
+    log_rounded,
+    noisy_sums,
+    rho_of,
+)
+from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, DiscreteLaplace
 from flower_ldp.mechanisms.laplace import check_epsilon
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.parameter_bounds import Bounded, check_in
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
-
-#: G, the weight of an example in a table.
-STEPS = 1 << 6
-# Normal reports are on a grid of a sixteenth of the standard deviation.
-_DROPPED_BITS = DEVIATION_BITS - 4
-_HALF = 1 << (_DROPPED_BITS - 1)
 
 #: Cells of each row in each table, int64, shape (rows, T), and whose each row is, shape (rows,).
 PlacedRows: TypeAlias = tuple[Ints, Ints]
@@ -73,6 +74,8 @@ class JointCounts(Mechanism[PlacedRows, Ints]):
         The number of cells of each table, **public**: 1 to 100 tables of 2^20 cells together.
     delta : float
         The most that normal noise may cost; in [0, 0.5]. 0 for Laplace noise.
+    steps : int
+        G, the weight of an example in a table; in [1, 2^16].
 
     Examples
     --------
@@ -88,6 +91,7 @@ class JointCounts(Mechanism[PlacedRows, Ints]):
     epsilon: Annotated[float, Bounded("[1e-6, 1000]")]
     cells: Sequence[int]
     delta: Annotated[float, Bounded("[0, 0.5]")] = 0.0
+    steps: Annotated[int, Bounded("[1, 2^16]")] = 1 << 6
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -101,14 +105,14 @@ class JointCounts(Mechanism[PlacedRows, Ints]):
         """Return the cost of one release per example; delta and rho for normal noise only."""
         if not self.factor:
             return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
-        moved = 2 * len(self.cells) * (self.factor * STEPS) ** 2
+        moved = 2 * len(self.cells) * (self.factor * self.steps) ** 2
         rho = rho_of(Fraction(moved, 1 << 2 * DEVIATION_BITS))
         return (PrivacyEvent(self.name, self.epsilon, self.delta, self.unit, rho=rho),)
 
     @property
     def sensitivity(self) -> int:
         """2 G T, the L1 distance of neighbours' counts in steps."""
-        return 2 * STEPS * len(self.cells)
+        return 2 * self.steps * len(self.cells)
 
     @cached_property
     def factor(self) -> int:
@@ -117,9 +121,8 @@ class JointCounts(Mechanism[PlacedRows, Ints]):
             distance = 2 * Gaussian(self.epsilon, self.delta).radius
         except ValueError:  # a delta of 0, or a parameter beyond what normal noise is made for
             return 0
-        found = math.isqrt(distance**2 // (2 * len(self.cells))) // STEPS
-        deviation = self.noise.standard_deviation / STEPS
-        return found if found and _normal_deviation(found) < deviation else 0
+        found = math.isqrt(distance**2 // (2 * len(self.cells))) // self.steps
+        return found if found * self.noise.standard_deviation > SUM_DEVIATION else 0
 
     @cached_property
     def noise(self) -> DiscreteLaplace:
@@ -129,8 +132,8 @@ class JointCounts(Mechanism[PlacedRows, Ints]):
     @property
     def deviation(self) -> float:
         """Standard deviation of the noise of one estimate, in examples."""
-        factor = self.factor
-        return _normal_deviation(factor) if factor else self.noise.standard_deviation / STEPS
+        law = SUM_DEVIATION / self.factor if self.factor else self.noise.standard_deviation
+        return law / self.steps
 
     @property
     def farthest(self) -> int:
@@ -140,8 +143,7 @@ class JointCounts(Mechanism[PlacedRows, Ints]):
     @property
     def unit_report(self) -> float:
         """Report of one example."""
-        factor = self.factor
-        return math.ldexp(factor * STEPS, -_DROPPED_BITS) if factor else float(STEPS)
+        return math.ldexp(self.factor, -SUM_BITS) * self.steps if self.factor else float(self.steps)
 
     def total(self, rows: PlacedRows) -> Ints:
         """Return all tables' counts in steps before noise, int64, shape (cells,); **private**."""
@@ -152,7 +154,7 @@ class JointCounts(Mechanism[PlacedRows, Ints]):
             _, starts, sizes = np.unique(owners[order], return_index=True, return_counts=True)
             before = np.arange(len(order)) - np.repeat(starts, sizes)
             many = np.repeat(sizes, sizes)
-            shares = STEPS * (before + 1) // many - STEPS * before // many
+            shares = self.steps * (before + 1) // many - self.steps * before // many
             table = np.zeros(cells, dtype=np.int64)
             np.add.at(table, column[order], shares)
             found.append(table)
@@ -166,33 +168,21 @@ class JointCounts(Mechanism[PlacedRows, Ints]):
         """Return a report of counts from :meth:`total`."""
         if not self.factor:
             return total + self.noise.sample(len(total), rng)
-        # In Python's integers: a product may be longer than 64 bits.
-        both = zip(total.tolist(), normal(len(total), rng).tolist(), strict=True)
-        noisy = [self.factor * count + noise + _HALF >> _DROPPED_BITS for count, noise in both]
-        return np.array(noisy, dtype=np.int64)
+        return noisy_sums([self.factor * count for count in total.tolist()], rng)
 
     def neutral(self, examples: int, rng: RandomSource) -> Ints:
         """Return a report of examples that are spread evenly over each table's cells."""
-        even = np.repeat([STEPS * examples // one for one in self.cells], self.cells)
+        even = np.repeat([self.steps * examples // one for one in self.cells], self.cells)
         return self.noised(even, rng)
 
     def log_prob(self, report: Ints, rows: PlacedRows) -> float:
         """Return log P(report | rows); of normal noise that of the law that the sampler follows."""
-        both = list(zip(report.tolist(), self.total(rows).tolist(), strict=True))
+        counts = self.total(rows).tolist()
         if not self.factor:
+            both = zip(report.tolist(), counts, strict=True)
             return sum(self.noise.log_prob(y - count) for y, count in both)
-        found = 0.0
-        for y, count in both:
-            offset = (y << _DROPPED_BITS) - _HALF - self.factor * count
-            low = math.ldexp(offset, -DEVIATION_BITS)
-            found += log_normal_interval(low, low + 0.0625)
-        return found
+        return log_rounded(report, [self.factor * count for count in counts], SUM_BITS)
 
     def estimate(self, reports: Ints) -> Floats:
         """Return unbiased numbers of examples, float64, of a report or of a sum of reports."""
         return np.asarray(reports, dtype=np.float64) / self.unit_report
-
-
-def _normal_deviation(factor: int) -> float:
-    """Return the deviation in examples, roundings included."""
-    return math.ldexp(math.sqrt(256.0 + 1.0 / 12.0), _DROPPED_BITS) / (factor * STEPS)

@@ -21,7 +21,7 @@ from flower_ldp.mechanisms import (
     ExampleMean,
     GaussianMeans,
     RandomSource,
-    gaussian_means,
+    gaussian,
 )
 from flower_ldp.mechanisms.gaussian import gaussian_delta, largest_shift
 from flower_ldp.privacy import as_fraction
@@ -48,7 +48,7 @@ BOUNDS: dict[str, Any] = {"lower": [0.0, 0.0], "upper": [4.0, 100.0], "epsilon":
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ExampleMean, "noised", lambda self, total, rng: total)
-    monkeypatch.setattr(gaussian_means, "normal", lambda size, rng: np.zeros(size, np.int64))
+    monkeypatch.setattr(gaussian, "normal", lambda size, rng: np.zeros(size, np.int64))
 
 
 def owner(folder: Path, example: str = "row") -> Context:

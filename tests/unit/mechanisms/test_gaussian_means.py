@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flower_ldp.mechanisms import GaussianMeans, RandomSource, gaussian_means
+from flower_ldp.mechanisms import GaussianMeans, RandomSource, gaussian
 from flower_ldp.mechanisms.integer_noise import LARGEST
 from flower_ldp.privacy import as_fraction
 from tests.extras import extra
@@ -155,7 +155,7 @@ def test_sums_longer_than_64_bits_are_reported(monkeypatch: pytest.MonkeyPatch) 
 def test_bounds_as_wide_and_as_narrow_as_doubles_are_estimated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gaussian_means, "normal", lambda size, rng: np.zeros(size, np.int64))
+    monkeypatch.setattr(gaussian, "normal", lambda size, rng: np.zeros(size, np.int64))
     bounds = [(-8e307, 8e307), (0.0, 5e-324), (1.0, 1.0 + 2**-52), (-3e-308, 0.0)]
     mechanism = GaussianMeans(0.5, 1e-3, 2, bounds)
     columns = [[8e307, -8e307], [1.0, -1.0], [9.0, 1.0], [0.0, math.nan]]
