@@ -23,7 +23,6 @@ from flower_ldp.mechanisms import (
     CodebookEmbedding,
     CodebookResponse,
     Codeword,
-    ExampleCounts,
     ExampleMean,
     Gaussian,
     GaussianMeans,
@@ -57,8 +56,6 @@ _BITS = 4
 _OPPOSITE = [
     (sign * one, -sign * one) for one in (np.ones(_BITS), np.array([1, -1] * 2)) for sign in (1, -1)
 ]
-#: Edges that examples are counted between.
-_EDGES = (0.0, 1.0, 10.0, 100.0)
 #: Entries of an update with normal noise, which is alike in all directions.
 _FEW_ENTRIES = 8
 #: Codes of a seed: few, so that reports are alike, and each is looked up once.
@@ -365,13 +362,6 @@ _VALUES = {
         20_000,
         "one example at the two bounds",
         "one example without a number",
-    ),
-    "example-counts": _row(
-        lambda e: ExampleCounts(e, _EDGES),
-        [([[0.0], [0.0], [0.0, 100.0]], [[one], [0.0], [0.0, 100.0]]) for one in (100.0, None)],
-        20_000,
-        "one example in two intervals",
-        "one example in no interval",
     ),
     "magrr": _row(MagRR, _ring((False, True)), 200_000, "one release"),
 }

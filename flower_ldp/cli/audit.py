@@ -45,7 +45,7 @@ def audit(
       binary-response, kary-response, subset-selection, rr-with-prior,
       codebook-response,
       unary-encoding, unary-one-hot, codebook-embedding,
-      laplace, bounded-mean, example-mean, example-counts, joint-counts,
+      laplace, bounded-mean, example-mean, joint-counts,
       joint-counts-normal, gaussian-means, gaussian, magrr, signds,
       signds-magrr (a round of both), signds-long (crafted long updates),
       codeword, codeword-blocks (a code of about ten blocks),

@@ -1,7 +1,7 @@
 r"""Area under the ROC curve, from noisy counts of both classes in bins of the score.
 
-**Counts**: :class:`~flower_ldp.mechanisms.ExampleCounts` over one line of 2 B intervals, of the
-negatives' bins and then the positives'. An example has one weight over both classes.
+**Counts**: :class:`~flower_ldp.mechanisms.JointCounts` of one table with 2 B cells, the negatives'
+bins and then the positives'. An example has one weight over both classes.
 
 **Guarantee**: epsilon per example and evaluation, delta 0, except for a failure of the whole, as of
 :class:`~flower_ldp.clients.AccuracyRelease`. What leaves is computed from the noisy counts.
@@ -24,22 +24,23 @@ from flower_ldp.clients.permit import Permit
 from flower_ldp.clients.release import Release, single_model
 from flower_ldp.clients.session import UNKNOWN, RankingSession
 from flower_ldp.errors import ReleaseError
-from flower_ldp.mechanisms.example_sums import ExampleCounts
-from flower_ldp.mechanisms.random import Ints, RandomSource
+from flower_ldp.mechanisms.joint_counts import JointCounts
+from flower_ldp.mechanisms.random import Floats, RandomSource
 from flower_ldp.parameter_bounds import check_in
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.wire.counts import encode
 from flower_ldp.wire.proposal import canonical
 from flower_ldp.wire.training_plan import model_digest
 
 _METRICS = ("auc", "auc-binning-error", "auc-noise")
 
 
-def binned_auc(counts: Ints, deviation: float) -> dict[str, float]:
+def binned_auc(counts: Floats, deviation: float) -> dict[str, float]:
     """Return area, binning error and standard deviation from noise, estimated from noisy counts.
 
     Parameters
     ----------
-    counts : ndarray of int64, shape (2 B,)
+    counts : ndarray, shape (2 B,)
         Of the negatives in each bin, then of the positives.
     deviation : float
         Standard deviation of one count.
@@ -75,7 +76,7 @@ class AUCRelease(Release):
     ----------
     epsilon : float
         Per example and evaluation, in [1e-6, 100], or ValueError. The policy must allow it for
-        ``example_counts``.
+        ``counts``.
     bins : int
         Equal intervals of the score from 0 to 1; in [2, 1000], or ValueError. **Public**. More have
         a smaller binning error, and more noise.
@@ -89,10 +90,9 @@ class AUCRelease(Release):
         check_in("[2, 1000]", "bins", self.bins, int)
 
     @property
-    def mechanism(self) -> ExampleCounts:
+    def mechanism(self) -> JointCounts:
         """Counts of both classes."""
-        edges = tuple(map(float, range(2 * self.bins + 1)))
-        return ExampleCounts(self.epsilon, edges, steps=1 << 16)
+        return JointCounts(self.epsilon, (2 * self.bins,), steps=1 << 16)
 
     def open(self, content: RecordDict) -> OpenAUC:
         """Read the model sent; raise WireError if there is not exactly one."""
@@ -116,7 +116,7 @@ class OpenAUC(OpenEvaluation[RankingSession]):
     @property
     def parameters(self) -> str:
         """Epsilon, bins and the model's digest."""
-        price = {"mechanism": "example_counts", "epsilon": float(self.release.epsilon)}
+        price = {"mechanism": "counts", "epsilon": float(self.release.epsilon)}
         return canonical({**price, "bins": self.release.bins, "model": model_digest(self.sent)})
 
     def with_permit(self, permit: Permit) -> OpenAUC:
@@ -131,19 +131,16 @@ class OpenAUC(OpenEvaluation[RankingSession]):
         """Return noisy counts; ReleaseError without counts."""
         if self._charged.total is None:
             raise ReleaseError(self.undone)
-        return self._noised(self._charged.total, rng)
+        noisy = self.release.mechanism.noised(self._charged.total, rng)
+        return encode(self.examples, noisy)
 
     def neutral(self, rng: RandomSource) -> bytes:
         """Return noisy counts around equal ones."""
-        whole = self.examples * self.release.mechanism.steps
-        return self._noised(whole // (2 * self.release.bins), rng)
-
-    def _noised(self, total: Ints | int, rng: RandomSource) -> bytes:
-        noisy = total + self._charged.mechanism.noise.sample(2 * self.release.bins, rng)
-        return np.array([self.examples, *noisy], dtype="<i8").tobytes()
+        return encode(self.examples, self.release.mechanism.neutral(self.examples, rng))
 
     def content(self, report: bytes) -> RecordDict:
         """Return the reply."""
         examples, *noisy = np.frombuffer(report, dtype="<i8").tolist()
-        found = binned_auc(np.array(noisy), self.release.mechanism.noise.standard_deviation)
+        mechanism = self.release.mechanism
+        found = binned_auc(mechanism.estimate(np.array(noisy)), mechanism.deviation)
         return RecordDict({"metrics": MetricRecord({**found, "num-examples": examples})})

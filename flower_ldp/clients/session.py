@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from flower_ldp.clients.permit import GrantedRound
 from flower_ldp.errors import ReleaseError
-from flower_ldp.mechanisms.example_sums import ExampleCounts, ExampleMean
+from flower_ldp.mechanisms.example_sums import ExampleMean
+from flower_ldp.mechanisms.joint_counts import JointCounts
 from flower_ldp.mechanisms.random import Ints
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -52,7 +53,7 @@ class TrainingSession:
         return self.trained is not None
 
 
-MechanismT = TypeVar("MechanismT", ExampleMean, ExampleCounts)
+MechanismT = TypeVar("MechanismT", ExampleMean, JointCounts)
 TotalT = TypeVar("TotalT", int, Ints)
 
 
@@ -80,7 +81,7 @@ class CountSession(_Evaluation[ExampleMean, int]):
     """One evaluation. ``total`` is **private**: the exact count."""
 
 
-class RankingSession(_Evaluation[ExampleCounts, Ints]):
+class RankingSession(_Evaluation[JointCounts, Ints]):
     """One evaluation. ``total`` is **private**: the exact counts, of negatives first."""
 
 

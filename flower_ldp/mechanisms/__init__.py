@@ -19,7 +19,7 @@ from flower_ldp.mechanisms.embeddings import (
     UnaryEncoding,
     best_accuracy,
 )
-from flower_ldp.mechanisms.example_sums import BoundedMean, ExampleCounts, ExampleMean
+from flower_ldp.mechanisms.example_sums import BoundedMean, ExampleMean
 from flower_ldp.mechanisms.gaussian import Gaussian
 from flower_ldp.mechanisms.gaussian_means import GaussianMeans
 from flower_ldp.mechanisms.hadamard import Subspace
@@ -49,7 +49,6 @@ __all__ = [
     "Codeword",
     "CodewordPlan",
     "CodewordReport",
-    "ExampleCounts",
     "ExampleMean",
     "Gaussian",
     "GaussianMeans",
@@ -87,7 +86,7 @@ MECHANISMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         **dict.fromkeys((kind.name for kind in UPDATE_MECHANISMS), ()),
         **{name: () for name, stages in LABEL_METHODS.items() if len(stages) == 1},
-        **dict.fromkeys(("health", "bounded_mean", "example_mean", "example_counts"), ()),
+        **dict.fromkeys(("health", "bounded_mean", "example_mean"), ()),
         "counts": ("jointcounts",),
         **dict.fromkeys(("label_stages", "central_histograms", "codebook_embedding"), ()),
         **dict.fromkeys(("dpsgd", "bottom_training", "binary_response", "rr_on_bins"), ()),

@@ -3,39 +3,31 @@ r"""Noise on sums over examples, and on one number of a client.
 **Mean of examples** (:class:`ExampleMean`). Each of n examples has a value in public bounds,
 rounded to an integer from 0 to G. The sum gets discrete Laplace noise of rate :math:`\epsilon / G`.
 
-**Counts in intervals** (:class:`ExampleCounts`) between public edges. An example of m rows shares
-its weight G among them: with :math:`c_k` rows in the first k intervals, interval k gets
-:math:`\lfloor G c_k / m \rfloor - \lfloor G c_{k-1} / m \rfloor`. Each count gets noise of rate
-:math:`\epsilon / 2G`.
-
 **Mean of a client** (:class:`BoundedMean`). One value is clipped to public bounds and rounded to an
 integer from 0 to G, with noise of rate :math:`\epsilon / G`.
 
-**Relation**: the first two, data sets of n examples that differ in the content of one; n is public.
-The last, any two data sets of a client.
+**Relation**: the first, data sets of n examples that differ in the content of one; n is public.
+The second, any two data sets of a client.
 
-**Unit**: example; client for the last.
+**Unit**: example; client for the second.
 
-**Guarantee**: epsilon-DP for an example, epsilon-LDP for the last; tight for values at the bounds.
+**Guarantee**: epsilon-DP for an example, epsilon-LDP for a client; tight for values at the bounds.
 
-**Proof**: an example's integer moves by at most G and no other moves. Its interval weights are
-integers of at least 0, since :math:`c_k` does not fall, with the sum G, or 0 without rows:
-replacing it moves the counts by at most 2G in L1. A client's integer moves by at most G.
+**Proof**: an example's integer moves by at most G and no other moves; so does a client's.
 
 **Exactness**: integers and exact discrete noise (:mod:`flower_ldp.mechanisms.integer_noise`).
 
-**Invalid input**: a value that is no number counts as ``lower`` or as no row, for its example
-alone. A client's counts as the middle of the bounds, or for G = 1 as either bound with probability
-1/2; infinities are clipped.
+**Invalid input**: a value that is no number counts as ``lower``, for its example alone. A client's
+counts as the middle of the bounds, or for G = 1 as either bound with probability 1/2; infinities
+are clipped.
 
 **Estimate**: lower + report / (n G) (upper - lower), n = 1 for a client, is unbiased for the mean
 of clipped values, and may lie outside the bounds.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -80,19 +72,12 @@ def check_bounds(lower: float, upper: float) -> None:
 
 def on_grid(value: object, lower: float, upper: float, steps: int) -> int | None:
     """Return a clipped number in steps from ``lower``, 0 to ``steps``; None for no number."""
-    number = _number(value)
-    if number is None:
+    found = real_array(value)
+    number = float(as_double(found)) if found.shape == () else math.nan
+    if math.isnan(number):
         return None
     share = (min(max(number, lower), upper) - lower) / (upper - lower)
     return min(max(round(share * steps), 0), steps)
-
-
-def _number(value: object) -> float | None:
-    found = real_array(value)
-    if found.shape != ():
-        return None
-    number = float(as_double(found))
-    return None if math.isnan(number) else number
 
 
 @dataclass(frozen=True)
@@ -158,80 +143,6 @@ class ExampleMean(_OnGrid):
     def log_prob(self, report: int, values: Iterable[object]) -> float:
         """Return log P(report | values)."""
         return self.noise.log_prob(report - self.total(values))
-
-
-_MOST_EDGES = 1 << 20
-
-
-@dataclass(frozen=True)
-class ExampleCounts(IntegerNoise):
-    """Discrete Laplace noise on the number of examples in each of some public intervals.
-
-    Parameters
-    ----------
-    epsilon : float
-        Per release and per example; in [1e-6, 1e6].
-    edges : sequence of float
-        Finite, ascending, at least two. **Public**. Values beyond the outer ones count in the first
-        or last interval.
-    steps : int
-        G; in [1, 2^16].
-
-    Examples
-    --------
-    >>> mechanism = ExampleCounts(epsilon=1.0, edges=(0.0, 1.0, 10.0))
-    >>> mechanism.randomize([[0.5], [3.0], [None]], RandomSource.from_os()).shape
-    (2,)
-    """
-
-    name = "example_counts"
-    unit = Unit.EXAMPLE
-
-    epsilon: float
-    edges: Sequence[float]
-    steps: Annotated[int, Bounded("[1, 2^16]")] = 1 << 6
-
-    def _check(self) -> None:
-        edges = self._places
-        if not (2 <= len(edges) <= _MOST_EDGES and np.isfinite(edges).all()):
-            raise ValueError(f"edges must be 2 to {_MOST_EDGES} finite numbers")
-        if not (np.diff(edges) > 0).all():
-            raise ValueError("edges must ascend")
-
-    @property
-    def sensitivity(self) -> int:
-        """2 G."""
-        return 2 * self.steps
-
-    @cached_property
-    def _places(self) -> Floats:
-        return np.asarray(self.edges, dtype=np.float64).ravel()
-
-    def weights(self, values: Iterable[object]) -> Ints:
-        """Return one example's weights, shape (K,)."""
-        numbers = [number for number in map(_number, values) if number is not None]
-        # By the edges between two intervals alone: the first and the last one have no end.
-        places = np.searchsorted(self._places[1:-1], numbers, side="right")
-        rows = np.bincount(places, minlength=len(self._places) - 1)
-        shares: Ints = self.steps * np.cumsum(rows) // max(len(numbers), 1)
-        return np.diff(shares, prepend=0)
-
-    def total(self, examples: Iterable[Iterable[object]]) -> Ints:
-        """Return the counts before noise; **private**."""
-        found = np.zeros(len(self._places) - 1, dtype=np.int64)
-        for values in examples:
-            found += self.weights(values)
-        return found
-
-    def randomize(self, examples: Iterable[Iterable[object]], rng: RandomSource) -> Ints:
-        """Return noisy counts, int64 in steps, shape (K,)."""
-        counts = self.total(examples)
-        return counts + self.noise.sample(len(counts), rng)
-
-    def log_prob(self, report: Ints, examples: Iterable[Iterable[object]]) -> float:
-        """Return log P(report | examples)."""
-        away = np.asarray(report) - self.total(examples)
-        return sum(self.noise.log_prob(int(one)) for one in away)
 
 
 _LEAST_BITS = 20

@@ -1,14 +1,16 @@
 """Area under the ROC curve by torch, within the charge of the message."""
 
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import Context, MetricRecord, RecordDict
 from torch import nn
 
 from flower_ldp.clients.session import Data, RankingSession, current_session
+from flower_ldp.mechanisms.random import Ints
 from flower_ldp.training.private import example_total
 
 
@@ -50,7 +52,7 @@ def private_auc(
     """
     del context  # the evaluation is found by the gate's own means
     session = current_session(RankingSession)
-    bins = (len(session.mechanism.edges) - 1) // 2
+    bins = session.mechanism.cells[0] // 2
 
     def place(model: Any, row: Any) -> torch.Tensor:
         given, target = map(float, score(model, row))
@@ -60,6 +62,11 @@ def private_auc(
         inside = bins + bins * torch.tensor(given, dtype=torch.float64).clamp(0, 1)
         return inside.clamp(max=math.nextafter(2 * bins, 0)) - bins * (1 - target)
 
+    def weigh(places: Sequence[float | None]) -> Ints:
+        found = np.array([math.nan if one is None else one for one in places])
+        cells = found[~np.isnan(found)].astype(np.int64)[:, None]
+        return session.mechanism.total((cells, np.zeros(len(cells), dtype=np.int64)))
+
     data = model, rows, like, groups, max_rows, workers, public_base
-    session.finish(example_total(session, place, session.mechanism.weights, *data))
+    session.finish(example_total(session, place, weigh, *data))
     return RecordDict({"metrics": MetricRecord()})

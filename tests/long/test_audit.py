@@ -42,7 +42,6 @@ from flower_ldp.audit_paths import PATHS
 from flower_ldp.mechanisms import (
     BoundedMean,
     CodebookEmbedding,
-    ExampleCounts,
     ExampleMean,
     KaryResponse,
     Laplace,
@@ -158,13 +157,10 @@ ADDING = {
     "laplace": Laplace(2.0, 10),
     "bounded-mean": BoundedMean(2.0, 0.0, 1.0),
     "example-mean": ExampleMean(2.0, 4),
-    "example-counts": ExampleCounts(2.0, (0.0, 1.0, 10.0, 100.0)),
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["laplace", "bounded-mean", "example-mean", "example-counts", "signds-magrr"]
-)
+@pytest.mark.parametrize("name", ["laplace", "bounded-mean", "example-mean", "signds-magrr"])
 def test_scores_of_noise_and_of_a_round_are_the_exact_log_ratio(name: str) -> None:
     case = BUILDERS[name](Settings(2.0))
     rng = RandomSource.seeded(6)

@@ -24,7 +24,7 @@ from flower_ldp.audit import (
     audit_case,
 )
 from flower_ldp.audit.auditing import of_updates
-from flower_ldp.mechanisms import ExampleCounts, GaussianMeans, RandomSource, SignDS
+from flower_ldp.mechanisms import GaussianMeans, JointCounts, RandomSource, SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from tests.audit_power import power
 from tests.broken import (
@@ -69,7 +69,7 @@ def sources_seeded_from(seed: int) -> Callable[[], RandomSource]:
         ("laplace", 1.0, 50_000, 0.8),
         ("bounded-mean", 1.0, 3_000, 0.55),
         ("example-mean", 1.0, 1_500, 0.3),
-        ("example-counts", 1.0, 1_500, 0.1),
+        ("joint-counts", 2.0, 1_500, 0.1),
         ("gaussian", 2.0, 3_000, 0.4),
         ("gaussian-means", 2.0, 3_000, 0.4),
         ("unary-encoding", 1.0, 60_000, 0.7),
@@ -126,10 +126,10 @@ def first_of(case: Case, draw: Callable[..., Any], seed: int, draws: int = TELLI
     )
 
 
-def test_counts_with_noise_for_one_interval_alone_are_refuted() -> None:
-    """An example that moves leaves one interval and comes into another: both counts move."""
-    case = BUILDERS["example-counts"](Settings(1.0))
-    short = ExampleCounts(2.0, (0.0, 1.0, 10.0, 100.0)).randomize
+def test_counts_with_noise_for_one_table_alone_are_refuted() -> None:
+    """An example moves its counts in all tables."""
+    case = BUILDERS["joint-counts"](Settings(1.0))
+    short = JointCounts(6.0, (3,) * 6).randomize
     assert first_of(case, short, 3, 2_000).refuted
 
 

@@ -141,14 +141,6 @@ COUNTS = {
         Why("an argument of the app's release: no section asks for it"),
         "dpsgd_release.md",
     ),
-    "example_counts": Row(
-        AT_HOME,
-        AT_HOME,
-        ("example-counts",),
-        NO_CHOICE,
-        Why("arguments of a function in the app: no section asks for it"),
-        "dpsgd_release.md",
-    ),
 }
 QUERIES = {
     "counts": Row(

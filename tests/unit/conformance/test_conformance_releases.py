@@ -82,13 +82,13 @@ def refuses_few(self: Any, report: bytes) -> RecordDict:
 
 def longer(self: Any, reply: RecordDict, rng: RandomSource) -> bytes:
     """Say how many values are readable."""
-    read = [one for one in RELEASE._texts(reply) if RELEASE._number(one) is not None]
+    read = [one for one in RELEASE._texts(reply) if not np.isnan(RELEASE._number(one))]
     return OPEN.privatize(self, reply, rng) + bytes(8 * len(read))  # type: ignore[no-any-return]
 
 
 def centred(self: Any, reply: RecordDict, rng: RandomSource) -> bytes:
     """Count values around their mean: one row moves all others."""
-    numbers = [RELEASE._number(one) or 0.0 for one in RELEASE._texts(reply)]
+    numbers = [RELEASE._number(one) for one in RELEASE._texts(reply)]
     found = np.clip(np.nan_to_num(numbers), -1e9, 1e9)
     moved = ConfigRecord({"values": [str(one) for one in found - found.mean() + 50]})
     return OPEN.privatize(self, RecordDict({"rows": moved}), rng)  # type: ignore[no-any-return]
@@ -96,7 +96,7 @@ def centred(self: Any, reply: RecordDict, rng: RandomSource) -> bytes:
 
 def too_little_noise(self: Any, reply: RecordDict, rng: RandomSource) -> bytes:
     """Add noise for two rows of four, at twice the epsilon that is charged."""
-    counts = RELEASE.COUNTS.total([RELEASE._number(one)] for one in RELEASE._texts(reply))
+    counts = RELEASE.COUNTS.total(RELEASE._placed(RELEASE._texts(reply)))
     noise = replace(RELEASE.COUNTS, epsilon=3.0).noise.sample(len(counts), rng)
     return (counts + noise).astype("<i8").tobytes()  # type: ignore[no-any-return]
 
@@ -125,7 +125,7 @@ def draws_elsewhere(self: Any, reply: RecordDict, rng: RandomSource) -> bytes:
 
 def scaled(self: Any, reply: RecordDict, rng: RandomSource) -> bytes:
     """Count values in parts of their largest one."""
-    values = np.nan_to_num([RELEASE._number(one) or 0.0 for one in RELEASE._texts(reply)])
+    values = np.nan_to_num([RELEASE._number(one) for one in RELEASE._texts(reply)])
     parts = ConfigRecord({"values": [str(100 * one / values.max()) for one in values]})
     return OPEN.privatize(self, RecordDict({"rows": parts}), rng)  # type: ignore[no-any-return]
 
@@ -177,7 +177,7 @@ def test_each_check_refutes_what_is_wrong(
 
 def test_lengths_are_compared_where_read_takes_any() -> None:
     case = replace(spoiled(privatize=longer), read=lambda content: payload_of(content)[:5])
-    with pytest.raises(ConformanceError, match=r"row 4 is '', lengths are \[\d+, \d+\] bytes"):
+    with pytest.raises(ConformanceError, match=r"row 3 is 'nan', lengths are \[\d+, \d+\] bytes"):
         checked("one_row_ends_nothing", case)
 
 

@@ -573,7 +573,7 @@ def test_a_type_of_message_may_be_about_another_number_of_examples() -> None:
 @pytest.mark.parametrize(
     "allowed",
     [
-        "example_counts: {epsilon: 1.0, unit: example, examples: 9}",
+        "counts: {epsilon: 1.0, unit: example, examples: 9}",
         "example_mean: {epsilon: 1.0, examples: 9}",
         "signds: {epsilon: 1.0, unit: example, examples: 9}",
     ],

@@ -63,7 +63,7 @@ class Ranked(Ward):
     def __init__(self, folder: Path, data: Any = ROWS, **given: Any) -> None:
         super().__init__(folder, data, **given)
         policy = folder / "policy.yaml"
-        policy.write_text(policy.read_text().replace("example_mean", "example_counts"))
+        policy.write_text(policy.read_text().replace("example_mean", "counts"))
 
     def evaluate(self, sent: Message, given: Context) -> Message:
         settings = {"like": LIKE, "score": probability, **self.arguments}
@@ -189,15 +189,16 @@ def test_an_epsilon_may_be_a_fraction(tmp_path: Path) -> None:
 def test_replacing_one_example_moves_no_joint_probability_by_more_than_epsilon() -> None:
     """Of every example of up to three rows, in two bins of two classes or failing."""
     mechanism = AUCRelease(1.5, 2).mechanism
-    places = (0.5, 1.5, 2.5, 3.5, None)
     examples = [
-        one for size in range(4) for one in itertools.combinations_with_replacement(places, size)
+        (np.array(one, dtype=np.int64)[:, None], np.zeros(size, dtype=np.int64))
+        for size in range(4)
+        for one in itertools.combinations_with_replacement(range(4), size)
     ]
-    weights = np.array([mechanism.weights(one) for one in examples])
+    weights = np.array([mechanism.total(one) for one in examples])
     moved = np.abs(weights[:, None] - weights).sum(axis=2)
     assert moved.max() == mechanism.sensitivity == 2 * mechanism.steps
     told = [mechanism.steps * np.array(one) for one in itertools.product((-1, 0, 2), repeat=4)]
-    law = [[mechanism.log_prob(report, [[0.5], one]) for report in told] for one in examples]
+    law = [[mechanism.log_prob(report, one) for report in told] for one in examples]
     assert np.ptp(law, axis=0).max() == pytest.approx(1.5, rel=1e-9)  # met and tight
 
 
@@ -275,7 +276,7 @@ def test_an_app_that_fails_as_a_whole_ends_the_evaluations_of_its_run(tmp_path: 
 def test_another_mechanism_of_the_policy_does_not_pay_for_it(tmp_path: Path) -> None:
     ward = Ranked(tmp_path)
     policy = tmp_path / "policy.yaml"
-    policy.write_text(policy.read_text().replace("example_counts", "example_mean"))
+    policy.write_text(policy.read_text().replace("counts", "example_mean"))
     assert ward.ask().error.reason == "ldp:refused:policy"
     assert ward.charged() == []
 
