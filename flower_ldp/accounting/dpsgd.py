@@ -234,6 +234,7 @@ def _least_noise(
     while not enough(high):
         if high == _MOST_NOISE:
             most = f"no noise multiplier up to {_MOST_NOISE:g} is enough"
+            most += ". Take fewer steps or evaluations, or a larger epsilon"
             raise ValueError(f"epsilon {epsilon:g} cannot be kept: {most}")
         high = min(1.5 * high, _MOST_NOISE)
     low = max(high / 1.5, _LEAST_NOISE)

@@ -138,7 +138,8 @@ class TrainingOutlook:
         short = self.ratios[0] / GOOD_RATIO
         if short < _LEAST_SHORT:
             return TrainingRemedies(None, None, None)
-        sites, noise = self.sites / short**2, self.plan.noise * short
+        # Of two digits, so rounded up by 5 % at most.
+        sites, noise = self.sites / short**2, 0.95 * self.plan.noise * short
         return TrainingRemedies(
             examples=_two_digits(self.examples / short),
             sites=_two_digits(sites) if sites <= _MOST_SITES else None,

@@ -49,7 +49,7 @@ def test_verdicts_go_by_the_ratio(agreement: float, verdict: Verdict) -> None:
     assert outlook(agreement).verdict is verdict
 
 
-@pytest.mark.parametrize("agreement", [0.03, 0.005])
+@pytest.mark.parametrize("agreement", [0.005, 0.03, 0.031, 0.032, 0.033, 0.034])
 def test_each_remedy_alone_makes_it_good(agreement: float) -> None:
     remedies = outlook(agreement).remedies
     assert remedies is not None
@@ -57,9 +57,9 @@ def test_each_remedy_alone_makes_it_good(agreement: float) -> None:
     assert remedies.sites is not None
     assert outlook(agreement, examples=remedies.examples).verdict is Verdict.GOOD
     assert outlook(agreement, sites=remedies.sites).verdict is Verdict.GOOD
-    if agreement == 0.03:
+    if agreement >= 0.03:
         assert remedies.noise is not None
-        less = outlook(agreement, plan=replace(PLAN, noise=0.95 * remedies.noise))
+        less = outlook(agreement, plan=replace(PLAN, noise=remedies.noise))
         assert less.verdict is Verdict.GOOD
     assert outlook(0.5).remedies is None
 
