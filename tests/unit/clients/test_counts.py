@@ -17,13 +17,14 @@ from flwr.clientapp import ClientApp
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.clients import CountsRelease, LdpMod, Rehearsal
 from flower_ldp.errors import WireError
-from flower_ldp.mechanisms import SubsetSelection
+from flower_ldp.mechanisms import JointCounts, SubsetSelection
 from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
-from flower_ldp.mechanisms.joint_counts import STEPS
 from flower_ldp.privacy import Unit
 from flower_ldp.wire.counts import CountsProposal, codes_of
 from flower_ldp.wire.proposal import PROPOSAL_KEY
 from tests.fixtures import context, message, payload
+
+STEPS = JointCounts.steps
 
 PHONE_POLICY = """
 data_id: phone

@@ -16,9 +16,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from flower_ldp.clients import CountsRelease, LdpMod
-from flower_ldp.mechanisms import RandomSource
+from flower_ldp.mechanisms import JointCounts, RandomSource
 from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
-from flower_ldp.mechanisms.joint_counts import STEPS
 from flower_ldp.privacy import Unit
 from flower_ldp.simulation import run_in_process
 from flower_ldp.strategies import CountsQuery, CountTable, CountTables, RunStopped
@@ -26,6 +25,8 @@ from flower_ldp.strategies.count_tables import agreeing, fitted_to_blocks
 from flower_ldp.wire.counts import encode
 from flower_ldp.wire.proposal import PAYLOAD_KEY, REPORT_KEY
 from tests.fixtures import error_reply, message
+
+STEPS = JointCounts.steps
 
 EDGES = [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]
 COLUMNS = {"age": EDGES, "sex": ["F", "M"], "ill": ["0", "1"]}

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flower_ldp.mechanisms import RandomSource
-from flower_ldp.mechanisms.joint_counts import STEPS
+from flower_ldp.mechanisms import JointCounts, RandomSource
 from flower_ldp.strategies import CountsQuery, CountTable, log_rank, survival
 from flower_ldp.strategies.count_tables import agreeing
 from tests.extras import extra
 from tests.unit.strategies.test_counts import answered
+
+STEPS = JointCounts.steps
 
 stats = extra("scipy.stats")
 LAST = 40
