@@ -16,7 +16,8 @@ whatever the app does. A failing app is answered by the neutral law.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -102,6 +103,18 @@ class _OpenQuestion(OpenRelease):
         """Raise WireError unless it answers the question."""
         self.proposal.decode(report)
 
+    def complaint(self, reply: RecordDict) -> str | None:
+        """Return why the reply does not have the rows that are asked for, or None."""
+        try:
+            self._rows(reply)
+        except ReleaseError as error:
+            return str(error)
+        return None
+
+    @abstractmethod
+    def _rows(self, reply: RecordDict) -> PlacedRows:
+        """Return a reply's rows, or raise ReleaseError."""
+
 
 @dataclass(frozen=True)
 class OpenCounts(_OpenQuestion):
@@ -140,14 +153,6 @@ class OpenCounts(_OpenQuestion):
         """Return noisy counts around even ones."""
         return encode(self.examples, self.proposal.mechanism.neutral(self.examples, rng))
 
-    def complaint(self, reply: RecordDict) -> str | None:
-        """Return why the reply has no rows to count, or None."""
-        try:
-            self._rows(reply)
-        except ReleaseError as error:
-            return str(error)
-        return None
-
     def _rows(self, reply: RecordDict) -> PlacedRows:
         return _placed(self.proposal, reply, self.groups, self.example)
 
@@ -161,25 +166,17 @@ class OpenRow(_OpenQuestion):
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return a set of cells, neutral unless the reply has one row."""
         text = "the app's reply is not one row: %s"
-        return self._packed(or_none(lambda: self._cell(reply), text), rng)
+        return self._packed(or_none(lambda: int(self._rows(reply)[0][0, 0]), text), rng)
 
     def neutral(self, rng: RandomSource) -> bytes:
         """Return a set that holds no cell more often."""
         return self._packed(None, rng)
 
-    def complaint(self, reply: RecordDict) -> str | None:
-        """Return why the reply is not one row, or None."""
-        try:
-            self._cell(reply)
-        except ReleaseError as error:
-            return str(error)
-        return None
-
-    def _cell(self, reply: RecordDict) -> int:
-        places, _ = _placed(self.proposal, reply, "", "row")
+    def _rows(self, reply: RecordDict) -> PlacedRows:
+        places, owners = _placed(self.proposal, reply, "", "row")
         if len(places) != 1:
             raise ReleaseError(f"a client of this question has one row, got {len(places)}")
-        return int(places[0, 0])
+        return places, owners
 
     def _packed(self, cell: int | None, rng: RandomSource) -> bytes:
         return self.sets.randomize(cell, rng).to_bytes(self.proposal.report_bytes, "little")
@@ -202,12 +199,7 @@ def _placed(proposal: CountsProposal, reply: RecordDict, groups: str, example: s
     whose = rows.get(groups, ())
     if len(whose) != size:
         raise ReleaseError(f"no column {quoted(groups)} says of each row whose it is")
-    return _owned(places, whose)
-
-
-def _owned(places: Any, whose: Iterable[Any]) -> PlacedRows:
-    """Return the rows of somebody."""
-    members = by_group(map(owner_of, whose), len(places))
+    members = by_group(map(owner_of, whose), size)  # rows of nobody are left out
     kept = np.concatenate([np.empty(0, dtype=np.int64), *members])
     owners = np.repeat(np.arange(len(members)), [len(one) for one in members])
     return places[kept], owners

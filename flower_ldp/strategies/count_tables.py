@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from flower_ldp.errors import quoted
 from flower_ldp.mechanisms.laplace import project_to_simplex
 from flower_ldp.mechanisms.random import Floats
 from flower_ldp.parameter_bounds import check_in
-from flower_ldp.wire.counts import Levels, Names, is_text
+from flower_ldp.wire.counts import Levels, Names, is_text, levels_of
 
 _LEVEL = 0.95
 _MOST_FITS = 500
@@ -131,13 +131,11 @@ class CountTable:
             "share_low": low,
             "share_high": high,
         }
-        labels = np.meshgrid(
-            *(np.arange(size) for size in counts.shape), indexing="ij", sparse=False
+        labels = (
+            [label_of(levels, place) for place in range(levels_of(levels))]
+            for levels in self.levels.values()
         )
-        named = {
-            name: [label_of(levels, int(place)) for place in grid.ravel()]
-            for (name, levels), grid in zip(self.levels.items(), labels, strict=True)
-        }
+        named = dict(zip(self.names, map(list, zip(*product(*labels), strict=True)), strict=True))
         return {**named, **{name: one.ravel().tolist() for name, one in found.items()}}
 
     def mean(self, name: str, *, level: float = _LEVEL) -> Estimate:
