@@ -195,14 +195,6 @@ class RROnBins(LabelMechanism):
         levels = (means - (1.0 - self.truth) * means.mean()) / self.truth
         return np.asarray(levels[inputs.check_labels("reports", reports, self.categories)])
 
-    @cached_property
-    def expected_loss(self) -> float:
-        """The loss of a report's output, by the prior and the noise."""
-        values, prior = np.asarray(self.values), np.asarray(self.prior) / max(self.prior)
-        losses = np.abs(values[:, np.newaxis] - self.outputs) ** LOSSES[self.loss]
-        law = self.response.transition()[self.read(values)]
-        return float(prior @ (law * losses).sum(axis=1) / prior.sum())
-
 
 def best_bins(values: Floats, weights: Floats, epsilon: float, loss: str) -> NDArray[np.intp]:
     """Return the place of the first value of each of the best bins, two at least.
