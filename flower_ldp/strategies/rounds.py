@@ -33,7 +33,6 @@ from flower_ldp.privacy import (
     meaning,
     unbounded,
 )
-from flower_ldp.shuffle import ReportSums
 from flower_ldp.shuffle.sealing import Sealing
 from flower_ldp.strategies.replies import (
     Metrics,
@@ -65,6 +64,28 @@ class Round:
     nodes: list[int] = field(default_factory=list, kw_only=True)
 
 
+@dataclass(frozen=True)
+class CentralCost:
+    """What an analyzer says of one round of shuffled reports; in no total.
+
+    ``epsilon`` is at the ``reports`` that arrived, ``epsilon_minimum`` at the ``minimum``.
+    """
+
+    epsilon: float
+    epsilon_minimum: float
+    delta: float
+    reports: int
+    minimum: int
+
+    def __str__(self) -> str:
+        return (
+            f"a client's report in a round has the central epsilon {self.epsilon:.4g} at delta "
+            f"{self.delta:g} among {self.reports:,}, for the analyzer and who sees the model, if "
+            f"the server tells nobody who is who; {self.epsilon_minimum:.4g} among {self.minimum:,}"
+            ", for a server that drops reports, and invents none"
+        )
+
+
 @dataclass
 class TrainingRound(Round):
     """A round of training."""
@@ -73,7 +94,7 @@ class TrainingRound(Round):
     layout: ModelLayout
     proposal: UpdateProposal[Any]
     sealing: Sealing | None = None
-    sums: ReportSums | None = None
+    central: CentralCost | None = None
 
 
 RoundT = TypeVar("RoundT", bound=Round)
@@ -213,28 +234,6 @@ def _is_too_large(health: Health, ones: int, reports: int) -> bool:
     neutral = polypow([1.0 - keep, keep], allowed)
     law = np.convolve(neutral, polypow([keep, 1.0 - keep], reports - allowed))
     return float(law[ones:].sum()) <= math.erfc(health.significance / math.sqrt(2.0)) / 2.0
-
-
-@dataclass(frozen=True)
-class CentralCost:
-    """What an analyzer says of one round of shuffled reports; in no total.
-
-    ``epsilon`` is at the ``reports`` that arrived, ``epsilon_minimum`` at the ``minimum``.
-    """
-
-    epsilon: float
-    epsilon_minimum: float
-    delta: float
-    reports: int
-    minimum: int
-
-    def __str__(self) -> str:
-        return (
-            f"a client's report in a round has the central epsilon {self.epsilon:.4g} at delta "
-            f"{self.delta:g} among {self.reports:,}, for the analyzer and who sees the model, if "
-            f"the server tells nobody who is who; {self.epsilon_minimum:.4g} among {self.minimum:,}"
-            ", for a server that drops reports, and invents none"
-        )
 
 
 @dataclass(frozen=True)

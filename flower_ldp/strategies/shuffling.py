@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 
 from flower_ldp.errors import WireError
 from flower_ldp.parameter_bounds import must_be
-from flower_ldp.shuffle import Analyzer, AnalyzerError, AnalyzerRefusal, ReportAnalyzer, ReportSums
+from flower_ldp.shuffle import Analyzer, AnalyzerError, AnalyzerRefusal, ReportAnalyzer
 from flower_ldp.shuffle.batch import MOST_BYTES, OTHER_BATCH, TOO_FEW, Batch, SealedProposal
 from flower_ldp.shuffle.sealing import Sealing, sealed_length, stated
 from flower_ldp.strategies.replies import Metrics, ReplyValidator, RunStopped
@@ -119,10 +119,12 @@ class Shuffler(RoundCallback[TrainingRound]):
 
         # In an order of the system's entropy, not of arrival.
         sealed = sorted(judge.decode(replies, whole), key=lambda _: os.urandom(_PLACE))
+        if not sealed:
+            return np.zeros(entries)
         batch = Batch(stated(proposal, current.layout, sealing), tuple(sealed))
         judge.accepted = 0
         try:
-            found = self._analyzer.sums(batch) if sealed else None
+            found = self._analyzer.sums(batch)
         except AnalyzerRefusal as refusal:
             told = f"round {current.server_round}: the analyzer gives no sums: {refusal}"
             if refusal.code not in (TOO_FEW, OTHER_BATCH):
@@ -132,8 +134,6 @@ class Shuffler(RoundCallback[TrainingRound]):
             return np.zeros(entries)
         except AnalyzerError as error:
             raise RunStopped(f"round {current.server_round} has no sums: {error}") from error
-        if found is None:
-            return np.zeros(entries)
         if found.accepted + sum(found.rejected.values()) != len(sealed):
             told = f"{found.accepted:,} reports and {sum(found.rejected.values()):,} left out"
             raise RunStopped(f"the analyzer answers for {told}, of {len(sealed):,} sent")
@@ -141,31 +141,22 @@ class Shuffler(RoundCallback[TrainingRound]):
         judge.rejected.update(found.rejected)
         if found.ones is not None:
             health.count(found.ones, found.accepted)
-        current.sums = found
-        self._claim(found, sealing)
-        return found.total
-
-    def _claim(self, found: ReportSums, sealing: Sealing) -> None:
-        now = CentralCost(
-            found.central_epsilon,
-            found.central_epsilon_minimum,
-            found.delta,
-            found.accepted,
-            sealing.key.minimum,
-        )
+        price = found.central_epsilon, found.central_epsilon_minimum, found.delta
+        now = current.central = CentralCost(*price, found.accepted, sealing.key.minimum)
         before = self._spending.central
         if before is None or now.epsilon > before.epsilon:
             self._spending.central = now
         _log.info("\t├──> shuffled: %s", now)
+        return found.total
 
     def metrics(self, current: TrainingRound) -> Metrics:
         """Return the round's central epsilons, if it was answered."""
-        found = current.sums
+        found = current.central
         if found is None:
             return {}
         return {
-            "central-epsilon": found.central_epsilon,
-            "central-epsilon-minimum": found.central_epsilon_minimum,
+            "central-epsilon": found.epsilon,
+            "central-epsilon-minimum": found.epsilon_minimum,
             "central-delta": found.delta,
         }
 
