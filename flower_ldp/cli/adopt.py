@@ -269,9 +269,10 @@ def _write(folder: Path, texts: dict[str, str]) -> None:
 
 def _codes(folder: Path, name: str) -> list[Code]:
     """Return a module of an app's, and then all files of the app that it imports."""
-    place, module = folder.resolve(), name.partition(":")[0]
-    if not all(map(str.isidentifier, module.split("."))):
-        raise ConfigError(f"{folder}: its pyproject.toml names {quoted(name)}, no module of it")
+    place, (module, _, app) = folder.resolve(), name.partition(":")
+    if not all(map(str.isidentifier, [*module.split("."), app])):
+        told = f"its pyproject.toml names {quoted(name)}, not the MODULE:NAME of an app in it"
+        raise ConfigError(f"{folder}: {told}")
     files = modules_of(place, [module]).values()
     codes = [Code(place, file) for file in files if file is not None]
     if not any(code.module == module for code in codes):

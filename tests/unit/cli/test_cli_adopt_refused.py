@@ -185,6 +185,9 @@ def test_files_outside_of_the_folder_are_neither_read_nor_changed(tmp_path: Path
     for name in (f"{tmp_path}/other", "ward/client_app", "..other"):
         project.write_text(apps.PROJECT.replace("ward.client_app:", f"{name}:"))
         assert f"names '{name[:60]}" in refusal(folder)
+    for name in ("ward.client_app", "ward.client_app:apps.one"):
+        project.write_text(apps.PROJECT.replace("ward.client_app:app", name))
+        assert f"names '{name}', not the MODULE:NAME of an app" in refusal(folder)
     (tmp_path / "real.toml").write_text(apps.PROJECT)
     project.unlink()
     project.symlink_to(tmp_path / "real.toml")
