@@ -4,7 +4,7 @@ A pass computes a model on one row. Before each pass everything that an earlier 
 changed is reset:
 
 - parameters and buffers are copies in new memory; attributes of the model's modules are bound as
-  before, and plain containers among them (hooks too) are copies;
+  before, and tensors and plain containers among them (hooks too) are copies;
 - torch uses one thread, gradients, no autocast, denormal numbers and the app's default dtype;
   warnings are ignored; TorchScript and ``torch.compile`` run without their optimizers, whose
   results change from call to call;
@@ -183,6 +183,8 @@ class IsolatedPasses:
             for name, value in kept.items():
                 if type(value) in _CONTAINERS:
                     attributes[name] = value.copy()
+                elif type(value) is torch.Tensor and not value.requires_grad:  # as of a metric
+                    attributes[name] = value.clone()
             start = f"{prefix}." if prefix else ""
             attributes["_buffers"] = {
                 leaf: None if value is None else tensors.get(start + leaf, value).detach().clone()

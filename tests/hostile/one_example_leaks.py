@@ -30,6 +30,7 @@ class Leaking(nn.Module):
         self.hidden, self.out = nn.Linear(33, 16), nn.Linear(16, 5)
         self.drop, self.scale = nn.Dropout(0.5), 1.0
         self.centre, self.memory = torch.zeros(16), list[float]()
+        self.tensors = [torch.zeros(16)]
         self.register_buffer("seen", torch.zeros(1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -132,6 +133,7 @@ HARMLESS: dict[str, Leak] = {
         lambda m: setattr(m.hidden, "scale", 3.0),
         lambda m, x: m.hidden(x) * getattr(m.hidden, "scale", 1.0),
     ),
+    "an attribute in place": (lambda m: m.centre.add_(1), lambda m, x: m.hidden(x) + m.centre),
     "a buffer": (lambda m: m.seen.add_(1), lambda m, x: m.hidden(x) + m.seen),
     "a buffer that is new": (
         lambda m: m.register_buffer("more", torch.ones(16)),
@@ -167,7 +169,10 @@ def _used(model: Any, x: torch.Tensor) -> Any:
 #: What is not, and ends the plan, since the public row shows it.
 KEPT: dict[str, Leak] = {
     "a closure": (lambda m: _kept.append(1.0), _used),
-    "an attribute in place": (lambda m: m.centre.add_(1), lambda m, x: m.hidden(x) + m.centre),
+    "a tensor in a list": (
+        lambda m: m.tensors[0].add_(1),
+        lambda m, x: m.hidden(x) + m.tensors[0],
+    ),
     "a weight's hook": (lambda m: m.hidden.weight.register_hook(lambda one: one * 2), hidden),
     "a weight's attribute": (
         lambda m: setattr(m.hidden.weight, "scale", 2.0),

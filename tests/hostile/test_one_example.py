@@ -650,7 +650,7 @@ def test_a_plan_ends_where_something_is_kept(
 ) -> None:
     """What leaves is made of noise alone, of which there is none here; and nothing afterwards."""
     monkeypatch.setattr(private, "noised_whole", lambda whole, unit, rng: whole.double() * unit)
-    member = leaking(KEPT["an attribute in place"])
+    member = leaking(KEPT["a tensor in a list"])
     site = site_of(tmp_path, member, "raises")
     sent = {name: value.numpy() for name, value in made(member).state_dict().items()}
     first = site.ask("m-1", arrays=sent).content.array_records["arrays"]
