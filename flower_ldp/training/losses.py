@@ -154,10 +154,11 @@ def fastai(learner: Any) -> dict[str, Any]:
     The loss is ``loss_func`` of rows ``(*inputs, *targets)``. The optimizer is ``opt_func`` at the
     learner's ``lr`` and ``wd``. Callbacks, metrics, splitters and batch transforms are not used.
     """
-    inputs = getattr(learner.dls, "n_inp", 1)
+    # Named here, so that its state is each row's own (flower_ldp.isolation).
+    inputs, measure = getattr(learner.dls, "n_inp", 1), learner.loss_func
 
     def loss(model: Any, row: Any) -> Any:
-        return learner.loss_func(model(*row[:inputs]), *row[inputs:])
+        return measure(model(*row[:inputs]), *row[inputs:])
 
     def optimizer(weights: list[nn.Parameter]) -> Any:
         found = learner.opt_func(weights, lr=learner.lr)

@@ -219,6 +219,18 @@ class TwoInputs(nn.Linear):
         return super().forward(torch.cat([first, second], dim=1))
 
 
+class Counting(nn.Module):
+    """A loss that grows with the rows that it has seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        self.seen += 1
+        return squares(output, target) * self.seen
+
+
 @pytest.mark.parametrize("decay", [None, 0.25])
 def test_a_learner_trains_by_its_loss_and_optimizer(tmp_path: Path, decay: float | None) -> None:
     def made(learning: Any) -> torch.optim.Optimizer:
@@ -232,5 +244,7 @@ def test_a_learner_trains_by_its_loss_and_optimizer(tmp_path: Path, decay: float
     given: Callable[..., Any] = lambda: {"data": rows, "like": rows[0], **fastai(learner)}  # noqa: E731
     found = of_rows(tmp_path / "two", TwoInputs(2, 1), **given())
     assert found == pytest.approx(expected, rel=1e-6)
+    learner.loss_func = Counting()
+    assert of_rows(tmp_path / "counting", TwoInputs(2, 1), **given()) == pytest.approx(expected)
     learner.dls, rows = SimpleNamespace(), ROWS
     assert of_rows(tmp_path / "one", linear(), **given()) == pytest.approx(expected, rel=1e-6)
