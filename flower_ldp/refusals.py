@@ -102,7 +102,7 @@ _ROWS = (
         "before",
         "a budget would be exceeded",
         "propose a smaller cost, or go on without this client ('flower-ldp ledger show' there says "
-        "what is left)",
+        "what is left; 'flower-ldp ledger forget' clears a simulation's)",
     ),
     Refusal(
         REFUSED_REPEAT,

@@ -165,9 +165,14 @@ class Adoption:
             report.facts["by_hand"].append({"place": one.place, "text": one.text})
         self._change(changed, policy, report)
         if self.write:
-            words = ["flower-ldp", "simulate", self.app_dir, "--nodes", clients, "--policy"]
-            started = shlex.join(map(str, [*words, self.app_dir / _POLICY]))
-            report.line(f"\nwritten. Try it:\n  {started}")
+            place, policy_file = (shlex.quote(str(self.app_dir / one)) for one in ("", _POLICY))
+            when = "Once that is done by hand, try" if report.facts["by_hand"] else "Try"
+            report.line(
+                f"\nwritten. {when} it:\n"
+                f"  flower-ldp simulate {place} --nodes {clients} --policy {policy_file}\n"
+                "A second run pays again, unless the first is forgotten:\n"
+                f"  flower-ldp ledger forget {policy_file}"
+            )
 
     def _route(
         self, client: Code, handlers: Collection[str], library: str, clients: int

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.policy import load_policy
 from tests.cli import facts, flower_ldp, refused
 from tests.unit.cli import adopt_apps as apps
@@ -86,6 +88,16 @@ def test_many_clients_are_asked_once_by_codewords(folder: Path) -> None:
         "min_available_nodes=3)",
         '    "flower-ldp",',
     ]
+
+
+def test_a_command_runs_what_was_written_and_another_lets_it_run_again(folder: Path) -> None:
+    told = flower_ldp("adopt", folder, *FEW, "--write").out.splitlines()[-4:]
+    policy = shlex.quote(str(folder / "policy.yaml"))
+    assert told[0] == "written. Once that is done by hand, try it:"
+    assert told[1] == f"  flower-ldp simulate {folder} --nodes 5 --policy {policy}"
+    Ledger.open(folder / "ledger.sqlite", create=True).close()
+    forgotten = flower_ldp(*shlex.split(told[3])[1:])
+    assert (forgotten.code, (folder / "ledger.sqlite").exists()) == (0, False)
 
 
 def test_what_is_printed_is_a_diff_that_makes_what_write_writes(
