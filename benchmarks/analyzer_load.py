@@ -22,7 +22,7 @@ from _environment import report
 from flower_ldp.mechanisms import Codeword, CodewordReport, RandomSource
 from flower_ldp.shuffle import ReportAnalyzer
 from flower_ldp.shuffle.batch import Batch
-from flower_ldp.shuffle.sealing import Sealing
+from flower_ldp.shuffle.sealing import KEY_FIELD
 from flower_ldp.wire.proposal import UpdateProposal, canonical
 
 _RUN = 1
@@ -44,16 +44,15 @@ def main(
         tempfile.TemporaryDirectory() as folder,
         ReportAnalyzer(reports // 2, state=Path(folder, "state.sqlite")) as analyzer,
     ):
-        key = analyzer.run_key(_RUN)
-        for server_round in range(1, repeats + 1):
-            sealing = Sealing(key, server_round)
+        for _ in range(repeats):
+            key = analyzer.new_key(_RUN)
             fields = {**UpdateProposal(mechanism).to_fields(), "dimension": weights}
-            text = canonical({**fields, **sealing.to_fields()})
+            text = canonical({**fields, KEY_FIELD: key.to_bytes().hex()})
             drawn = (
                 CodewordReport(plan.order, rng.below(plan.rotations), rng.below(plan.order), 1)
                 for _ in range(reports)
             )
-            sealed = tuple(sealing.seal(mechanism.encode(one, weights), text) for one in drawn)
+            sealed = tuple(key.seal(mechanism.encode(one, weights), text) for one in drawn)
             data = Batch(text, sealed).to_bytes()
             before = time.perf_counter(), time.process_time()
             found = analyzer.sums(Batch.from_bytes(data))

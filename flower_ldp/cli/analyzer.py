@@ -60,7 +60,7 @@ def serve(
     state: Path = Path("analyzer.sqlite"),
     anchor: Path | None = None,
     delta: Annotated[float, Bounded("(0, 1)")] = 1e-6,
-    days: Annotated[float, Bounded("(0, 3650]")] = 7.0,
+    days: Annotated[float, Bounded("(0, 3650]")] = 1.0,
 ) -> None:
     """Answer one server's batches with sums, over HTTPS, until it is ended.
 
@@ -69,7 +69,7 @@ def serve(
     key
         The private signing key. Its token is in FILE.token.
     minimum
-        The fewest reports of a round that are answered for, in runs that begin from now on.
+        The fewest reports of a round that are answered for, in rounds that begin from now on.
     tls_key
         Private key of the certificate, PEM.
     tls_certificate
@@ -79,13 +79,13 @@ def serve(
     port
         Its port; 0 takes a free one.
     state
-        File of the runs' keys and of the answers; made if missing.
+        File of the rounds' keys and of the answers; made if missing.
     anchor
         File on another disk, which shows that the state was set back.
     delta
         Of the central epsilon that is stated.
     days
-        After which a run's key is erased at the latest.
+        After which the key of a round is erased, answered or not.
     """
     with needed("the analyzer's service needs uvicorn", "shuffle"):
         import uvicorn

@@ -127,7 +127,7 @@ class OwnerAuthorizer:
 
 def _check_sealing(policy: Policy, request: ReleaseRequest) -> None:
     """Refuse unless a report leaves for the policy's analyzer, if and only if it names one."""
-    rule, key = policy.analyzer, request.run_key
+    rule, key = policy.analyzer, request.analyzer_key
     if key is None:
         if rule is not None and request.message_type == SHUFFLED:
             raise _refusal("the policy names an analyzer, and the report would leave in the open")

@@ -13,7 +13,7 @@ from flwr.app import Context
 from flower_ldp.extensions.contract import ExtensionReport
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.shuffle.sealing import RunKey
+from flower_ldp.shuffle.sealing import RoundKey
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class ReleaseRequest:
         The extension to load, and the entries of its report.
     per_example : bool
         Whether the release is about examples, whose number the policy must state.
-    run_key : RunKey, optional
-        The analyzer's, if the report leaves as a ciphertext for it; not verified.
+    analyzer_key : RoundKey, optional
+        Of the round, if the report leaves as a ciphertext for it; not verified.
     """
 
     run_id: int
@@ -75,7 +75,7 @@ class ReleaseRequest:
     extension: ExtensionReport | None = None
     entries: int = 0
     per_example: bool = False
-    run_key: RunKey | None = None
+    analyzer_key: RoundKey | None = None
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from flower_ldp.mechanisms.random import RandomSource, uniform_subset
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.privacy import PrivacyEvent
 from flower_ldp.refusals import REFUSED_PROPOSAL
-from flower_ldp.shuffle.sealing import Sealing, sealed_length, stated, without_sealing
+from flower_ldp.shuffle.sealing import RoundKey, sealed_length, stated, without_key
 from flower_ldp.wire import evaluation as wire
 from flower_ldp.wire.layout import ModelLayout, Trainable, named_by, patterns_of, without_part
 from flower_ldp.wire.proposal import (
@@ -45,15 +45,15 @@ _MOST_TOLD = 8
 
 def read_proposal(
     content: RecordDict, known: Mapping[str, Callable[..., MechanismT]], trainable: Trainable | None
-) -> tuple[UpdateProposal[MechanismT], ModelLayout, dict[str, NDArray[Any]], Sealing | None]:
-    """Return proposal, layout, model and sealing of a message; errors as ``open``."""
+) -> tuple[UpdateProposal[MechanismT], ModelLayout, dict[str, NDArray[Any]], RoundKey | None]:
+    """Return proposal, layout, model and analyzer's key of a message; errors as ``open``."""
     fields, part = without_part(release.proposed(content))
     try:
-        fields, sealing = without_sealing(fields)
+        fields, key = without_key(fields)
     except ModuleNotFoundError as error:  # the extra
         raise RefusalError(REFUSED_PROPOSAL, str(error)) from error
     proposal = UpdateProposal.from_fields(fields, known)
-    if sealing is not None and not isinstance(proposal.mechanism, Codeword):
+    if key is not None and not isinstance(proposal.mechanism, Codeword):
         raise WireError("fields", f"an analyzer adds up codewords, not {proposal.mechanism.name}")
     sent = release.single_model(content)
     # An app that names what it trains may reply with that alone, also where it is all there is
@@ -66,7 +66,7 @@ def read_proposal(
             more, less = quoted(sorted(own - asked)), quoted(sorted(asked - own))
             raise WireError("trainable", f"here alone: {more}, at the server alone: {less}")
     release.check_storable(proposal.report_bytes(layout.entries))
-    return proposal, layout, sent, sealing
+    return proposal, layout, sent, key
 
 
 def trained_model(reply: RecordDict, layout: ModelLayout) -> dict[str, NDArray[Any]]:
@@ -103,12 +103,12 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
     layout: ModelLayout
     sent: Mapping[str, NDArray[Any]]
     #: Reports leave as ciphertexts, which the ledger stores and repeats.
-    sealing: Sealing | None = field(default=None, kw_only=True)
+    analyzer_key: RoundKey | None = field(default=None, kw_only=True)
 
     @property
     def parameters(self) -> str:
         """Proposal, part, dimension and the analyzer's key as JSON."""
-        return stated(self.proposal, self.layout, self.sealing)
+        return stated(self.proposal, self.layout, self.analyzer_key)
 
     def request(self, metadata: Metadata) -> ReleaseRequest:
         """Return the request; of a ciphertext with the analyzer's key, under the proposal's name.
@@ -116,10 +116,10 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
         Another message of the same proposal then gets the same ciphertext.
         """
         asked = super().request(metadata)
-        if self.sealing is None:
+        if self.analyzer_key is None:
             return asked
         name = f"sealed {hashlib.sha256(asked.parameters.encode()).hexdigest()}"
-        return replace(asked, message_id=name, run_key=self.sealing.key)
+        return replace(asked, message_id=name, analyzer_key=self.analyzer_key)
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return the report, neutral unless the reply is one finite model like the one sent."""
@@ -145,7 +145,7 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
 
     def check_form(self, report: bytes) -> None:
         """Check a report; of a ciphertext, its length."""
-        if self.sealing is None:
+        if self.analyzer_key is None:
             self.proposal.mechanism.decode(self._without_health(report), self.layout.entries)
         elif len(report) != sealed_length(self.proposal.report_bytes(self.layout.entries)):
             raise WireError("length", f"{len(report)} bytes are no sealed report")
@@ -166,7 +166,8 @@ class OpenUpdate(OpenProposal, Generic[MechanismT]):
         # The neutral law answers for None and for what is not finite.
         report = mechanism.encode(mechanism.randomize(value, rng, entries), entries)
         report = self._with_health(report, rng, neutral=is_neutral)
-        return report if self.sealing is None else self.sealing.seal(report, self.parameters)
+        key = self.analyzer_key
+        return report if key is None else key.seal(report, self.parameters)
 
 
 @dataclass(frozen=True)
@@ -205,8 +206,8 @@ class UpdateRelease(Release):
             If model and proposal do not fit, or no ledger could keep the report.
         """
         known = {kind.name: kind.of_parameters for kind in self.mechanisms}
-        proposal, layout, sent, sealing = read_proposal(content, known, self.trainable)
-        return OpenUpdate(proposal, layout, sent, sealing=sealing)
+        proposal, layout, sent, key = read_proposal(content, known, self.trainable)
+        return OpenUpdate(proposal, layout, sent, analyzer_key=key)
 
 
 class SignDSRelease(UpdateRelease):
@@ -248,8 +249,8 @@ class ExtensionRelease(Release):
     def open(self, content: RecordDict) -> OpenExtension:
         """Read proposal and model, without loading the extension, as :meth:`UpdateRelease.open`."""
         known = {self.name: partial(ExtensionReport.named, self.name)}
-        proposal, layout, sent, sealing = read_proposal(content, known, self.trainable)
-        return OpenExtension(proposal, layout, sent, sealing=sealing)
+        proposal, layout, sent, key = read_proposal(content, known, self.trainable)
+        return OpenExtension(proposal, layout, sent, analyzer_key=key)
 
 
 @dataclass(frozen=True)

@@ -306,7 +306,7 @@ class PaidReports:
 
     def _sealed(self, message: Message, context: Context, app: ClientAppCallable) -> RecordDict:
         opened = open_proposal(self.releases, message)
-        if opened.request(message.metadata).run_key is not None:
+        if opened.request(message.metadata).analyzer_key is not None:
             told = "of a ciphertext nobody here sees what an app sealed: start --ldp-gate privatize"
             raise RefusalError(refusals.REFUSED_PROPOSAL, told)
         text = "the app gave no report: %s"

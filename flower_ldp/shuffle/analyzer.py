@@ -1,13 +1,13 @@
-"""The analyzer: one key for each run, one answer for each round, both kept in SQLite.
+"""The analyzer: one key for each round, and one answer for each key, both kept in SQLite.
 
 An answer is committed before it is returned. A batch that comes again, in any order, gets the
-stored answer; another batch of that round is refused. So a server cannot compare the sums of two
+stored answer; another batch for that key is refused. So a server cannot compare the sums of two
 batches that differ in one client. A refused batch leaves nothing behind: refusals tell no report.
 
-**Keys** are made at a run's first request and erased at its end, or ``days`` later. The file's free
+**Keys** are erased by the commit of their answer, or ``days`` after they were made. The file's free
 pages are overwritten; copies of the file, the file system and the disk are the operator's matter.
 
-**A restored file** would answer a round twice, or open a run that has ended. An anchor, as a
+**A restored file** would answer a round twice, or open one that was answered. An anchor, as a
 ledger's (:mod:`flower_ldp.accounting.ledger.anchor`), shows it. It moves after each commit, before
 an answer leaves.
 """
@@ -33,7 +33,7 @@ from flower_ldp.errors import LedgerError
 from flower_ldp.parameter_bounds import check_in
 from flower_ldp.shuffle.batch import (
     OTHER_BATCH,
-    UNKNOWN_RUN,
+    UNKNOWN_KEY,
     AnalyzerError,
     AnalyzerRefusal,
     Batch,
@@ -41,25 +41,18 @@ from flower_ldp.shuffle.batch import (
     SealedProposal,
     add_up,
 )
-from flower_ldp.shuffle.sealing import RunKey, new_run_key, signer_of, suite
+from flower_ldp.shuffle.sealing import RoundKey, new_key, signer_of, suite
 
 _APPLICATION, _VERSION = 0x464C4441, 1  # "FLDA"
 _SCHEMA = """
 CREATE TABLE head (id INTEGER PRIMARY KEY CHECK (id = 1), name TEXT NOT NULL);
 CREATE TABLE event (number INTEGER PRIMARY KEY, chain BLOB NOT NULL);
-CREATE TABLE run (
-    run_id TEXT PRIMARY KEY, -- decimal: Flower's are unsigned 64-bit numbers
-    key BLOB NOT NULL,       -- public and signed
-    secret BLOB,             -- NULL once the run has ended
-    made REAL NOT NULL       -- seconds since 1970
-);
-CREATE TABLE answer (
-    run_id TEXT NOT NULL,
-    round INTEGER NOT NULL,
-    digest BLOB NOT NULL,    -- of the batch, in any order
-    entries INTEGER NOT NULL,
-    answer BLOB NOT NULL,
-    PRIMARY KEY (run_id, round)
+CREATE TABLE round (
+    key BLOB PRIMARY KEY, -- public and signed
+    secret BLOB,          -- NULL once it is answered, or old
+    made REAL NOT NULL,   -- seconds since 1970
+    digest BLOB,          -- of the batch that was answered, in any order
+    answer BLOB
 );
 """
 _DAY = 86_400.0
@@ -74,7 +67,7 @@ class ReportAnalyzer:
     Parameters
     ----------
     minimum : int
-        The fewest reports of a round that it answers for, of new runs; in [1, 2^32].
+        The fewest reports of a round that it answers for, by new keys; in [1, 2^32].
     signing : bytes, optional
         Private signing key, 32 bytes; by default a new one.
     state : path-like, optional
@@ -82,7 +75,7 @@ class ReportAnalyzer:
     delta : float
         Of the claims; in (0, 1).
     days : float
-        After which a run's key is erased at the latest; in (0, 3650].
+        After which a key is erased, answered or not; in (0, 3650].
     anchor : Anchor, optional
         On another disk or machine.
     clock : callable
@@ -109,7 +102,7 @@ class ReportAnalyzer:
         signing: bytes | None = None,
         state: str | os.PathLike[str] | None = None,
         delta: float = 1e-6,
-        days: float = 7.0,
+        days: float = 1.0,
         anchor: Anchor | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -137,22 +130,16 @@ class ReportAnalyzer:
         with self._lock:
             self._db.close()
 
-    def run_key(self, run_id: int) -> RunKey:
-        """Return a run's key, made at the first request.
-
-        AnalyzerRefusal ``"run"`` if the run has ended; ValueError for no run's number.
-        """
+    def new_key(self, run_id: int) -> RoundKey:
+        """Return a new key, for a round of a run; ValueError for no run's number."""
         check_run(run_id)
         self.erase_old()
+        key, secret = new_key(self._signing, run_id, self.minimum)
         with self._transaction():
-            found = self._run(run_id)
-            if found is not None:
-                return _living(run_id, found)[0]
-            key, secret = new_run_key(self._signing, run_id, self.minimum)
-            values = (str(run_id), key.to_bytes(), secret, self._clock())
-            self._db.execute("INSERT INTO run VALUES (?, ?, ?, ?)", values)
-            self._note(b"run", key.to_bytes())
-            return key
+            values = (key.to_bytes(), secret, self._clock())
+            self._db.execute("INSERT INTO round (key, secret, made) VALUES (?, ?, ?)", values)
+            self._note(b"key", key.to_bytes())
+        return key
 
     def sums(self, batch: Batch) -> ReportSums:
         """Return the sums of a round's reports, from disk if it was answered before.
@@ -160,60 +147,47 @@ class ReportAnalyzer:
         Raises
         ------
         AnalyzerRefusal
-            ``"proposal"`` if the batch states none of codewords. ``"run"`` if the run is unknown or
-            has ended. ``"round"`` if another batch was answered. ``"minimum"`` if fewer reports are
-            left than the run's key says.
+            ``"proposal"`` if the batch states none of codewords. ``"key"`` if its key is unknown or
+            erased. ``"round"`` if the key was used for another batch. ``"minimum"`` if fewer
+            reports are left than the key says.
         """
         asked = SealedProposal.parse(batch.proposal)
-        run_id, now, digest = asked.sealing.key.run_id, asked.sealing.server_round, batch.digest()
+        key, digest, run_id = asked.key.to_bytes(), batch.digest(), asked.key.run_id
         self.erase_old()
         with self._transaction():
-            place = str(run_id), now
-            stored = self._db.execute(
-                "SELECT digest, answer FROM answer WHERE run_id = ? AND round = ?", place
+            found = self._db.execute(
+                "SELECT secret, digest, answer FROM round WHERE key = ?", (key,)
             ).fetchone()
-            if stored is not None:
-                if stored[0] != digest:
-                    told = f"round {now} of run {run_id} was answered for another batch"
-                    raise AnalyzerRefusal(OTHER_BATCH, told)
-                return ReportSums.from_bytes(stored[1], asked.entries)
-            key, secret = _living(run_id, self._run(run_id))
-            if key != asked.sealing.key:
-                raise AnalyzerRefusal(UNKNOWN_RUN, f"the proposal has another key of run {run_id}")
-            found = add_up(batch, asked, secret, key.minimum, self.delta)
-            values = (*place, digest, asked.entries, found.to_bytes())
-            self._db.execute("INSERT INTO answer VALUES (?, ?, ?, ?, ?)", values)
-            self._note(b"answer", f"{run_id} {now}".encode(), digest)
-        return found
+            if found is None:
+                raise AnalyzerRefusal(UNKNOWN_KEY, f"this key of run {run_id} was not made here")
+            secret, answered, answer = found
+            if answered == digest:
+                return ReportSums.from_bytes(answer, asked.entries)
+            if answered is not None:
+                told = f"this key of run {run_id} was used for another batch"
+                raise AnalyzerRefusal(OTHER_BATCH, told)
+            if secret is None:
+                raise AnalyzerRefusal(UNKNOWN_KEY, f"this key of run {run_id} is old: it is erased")
+            sums = add_up(batch, asked, secret, self.delta)
+            self._db.execute(
+                "UPDATE round SET secret = NULL, digest = ?, answer = ? WHERE key = ?",
+                (digest, sums.to_bytes(), key),
+            )
+            self._note(b"answer", key, digest)
+        return sums
 
     def erase_old(self) -> None:
-        """Erase the private keys of runs older than the days, in a commit of its own.
+        """Erase the private keys that are older than the days, in a commit of its own.
 
         A refusal takes back what its transaction wrote. Each request does this first; a service
         does it without requests too.
         """
         with self._transaction():
-            self._erase("made < ?", self._clock() - self._seconds)
-
-    def end_run(self, run_id: int) -> None:
-        """Erase a run's private key; stored answers stay. Twice does nothing."""
-        with self._transaction():
-            self._erase("run_id = ?", str(run_id))
-
-    def _erase(self, where: str, value: object) -> None:
-        """Erase keys; ``where`` is constant text."""
-        found = self._db.execute(
-            f"SELECT run_id FROM run WHERE secret IS NOT NULL AND {where}", (value,)
-        ).fetchall()
-        for (run_id,) in found:
-            self._db.execute("UPDATE run SET secret = NULL WHERE run_id = ?", (run_id,))
-            self._note(b"end", run_id.encode())
-
-    def _run(self, run_id: int) -> tuple[bytes, bytes | None] | None:
-        found: tuple[bytes, bytes | None] | None = self._db.execute(
-            "SELECT key, secret FROM run WHERE run_id = ?", (str(run_id),)
-        ).fetchone()
-        return found
+            before = (self._clock() - self._seconds,)
+            old = "FROM round WHERE secret IS NOT NULL AND made < ?"
+            for (key,) in self._db.execute(f"SELECT key {old}", before).fetchall():
+                self._db.execute("UPDATE round SET secret = NULL WHERE key = ?", (key,))
+                self._note(b"erased", key)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -261,14 +235,6 @@ class ReportAnalyzer:
             chain.update(hashlib.sha256(one).digest())
         values = (mark.entries + 1, chain.digest())
         self._db.execute("INSERT INTO event VALUES (?, ?)", values)
-
-
-def _living(run_id: int, found: tuple[bytes, bytes | None] | None) -> tuple[RunKey, bytes]:
-    if found is None:
-        raise AnalyzerRefusal(UNKNOWN_RUN, f"there is no key of run {run_id}")
-    if found[1] is None:
-        raise AnalyzerRefusal(UNKNOWN_RUN, f"run {run_id} has ended: its key is erased")
-    return RunKey.from_bytes(found[0]), found[1]
 
 
 def _opened(path: Path | None) -> sqlite3.Connection:

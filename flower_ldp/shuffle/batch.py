@@ -5,8 +5,8 @@ central epsilon of shuffled reports (:mod:`flower_ldp.accounting.shuffled`) at t
 ciphertext is opened for one proposal alone. A report by another epsilon, K, M, G or number of
 blocks is therefore not opened, and hides nobody.
 
-**Left out, one by one:** ciphertexts of another run, round or proposal, further copies of one, and
-what is no report. An honest client sends none of these, whatever its data, so that their numbers
+**Left out, one by one:** ciphertexts of another key or proposal, further copies of one, and what is
+no report. An honest client sends none of these, whatever its data, so that their numbers
 tell nothing. Copies are equal bytes: a changed ciphertext does not open, and only its client can
 seal a report again.
 """
@@ -29,10 +29,10 @@ from flower_ldp.mechanisms.base import typed
 from flower_ldp.mechanisms.codeword import Codeword
 from flower_ldp.mechanisms.random import Floats
 from flower_ldp.shuffle.sealing import (
-    Sealing,
+    RoundKey,
     private_key,
     sealed_length,
-    without_sealing,
+    without_key,
 )
 from flower_ldp.wire.layout import without_part
 from flower_ldp.wire.proposal import UpdateProposal, split_health
@@ -43,7 +43,7 @@ MOST_BYTES, _MOST_TEXT = 1 << 28, 1 << 16
 _LENGTH = 4
 _LEAST_LENGTH = sealed_length(1)
 #: Why an analyzer gives no sums. They depend on public facts alone.
-UNKNOWN_RUN, OTHER_BATCH, TOO_FEW, NO_PROPOSAL = "run", "round", "minimum", "proposal"
+UNKNOWN_KEY, OTHER_BATCH, TOO_FEW, NO_PROPOSAL = "key", "round", "minimum", "proposal"
 
 
 class AnalyzerError(LdpError):
@@ -56,7 +56,7 @@ class AnalyzerRefusal(LdpError):  # noqa: N818  # a decision, not a fault
     Parameters
     ----------
     code : str
-        ``"run"``, ``"round"``, ``"minimum"`` or ``"proposal"``.
+        ``"key"``, ``"round"``, ``"minimum"`` or ``"proposal"``.
     detail : str
         Sent to the server: public facts alone.
     """
@@ -73,7 +73,7 @@ class SealedProposal:
     text: str
     proposal: UpdateProposal[Codeword]
     entries: int
-    sealing: Sealing
+    key: RoundKey
 
     @classmethod
     def parse(cls, text: str) -> SealedProposal:
@@ -81,8 +81,8 @@ class SealedProposal:
         try:
             if len(text) > _MOST_TEXT:
                 raise WireError("fields", f"a proposal of {len(text)} characters")
-            others, sealing = without_sealing(dict(json.loads(text)))
-            if sealing is None:
+            others, key = without_key(dict(json.loads(text)))
+            if key is None:
                 raise WireError("fields", "nothing is sealed")
             others, part = without_part(others)
             dimension = typed(others, "dimension", int)
@@ -92,7 +92,7 @@ class SealedProposal:
             proposal.mechanism.plan(entries)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise AnalyzerRefusal(NO_PROPOSAL, f"not a proposal of codewords: {error}") from None
-        return cls(text, proposal, entries, sealing)
+        return cls(text, proposal, entries, key)
 
     def central_epsilon(self, reports: int, delta: float) -> float:
         """Return the central epsilon of so many honest clients' shuffled reports."""
@@ -159,7 +159,7 @@ class ReportSums:
     ones : int or None
         Sum of the health bits, if they were asked for.
     central_epsilon, central_epsilon_minimum : float
-        At ``accepted`` and at the run's minimum.
+        At ``accepted`` and at the key's minimum.
     delta : float
         Of both.
     """
@@ -197,9 +197,7 @@ class ReportSums:
         return found
 
 
-def add_up(
-    batch: Batch, asked: SealedProposal, secret: bytes, minimum: int, delta: float
-) -> ReportSums:
+def add_up(batch: Batch, asked: SealedProposal, secret: bytes, delta: float) -> ReportSums:
     """Open a batch and return its sums.
 
     Parameters
@@ -207,9 +205,7 @@ def add_up(
     batch, asked : Batch, SealedProposal
         With one text.
     secret : bytes
-        Private half of the run's key.
-    minimum : int
-        The fewest reports.
+        Private half of the round's key.
     delta : float
         Of the claim; in (0, 1).
 
@@ -220,7 +216,7 @@ def add_up(
     """
     proposal, mechanism, entries = asked.proposal, asked.proposal.mechanism, asked.entries
     length = sealed_length(proposal.report_bytes(entries))
-    private = private_key(secret)
+    private, minimum = private_key(secret), asked.key.minimum
     distinct = dict.fromkeys(batch.sealed)
     rejected = Counter(duplicate=len(batch.sealed) - len(distinct))
     reports, ones = [], 0
@@ -228,7 +224,7 @@ def add_up(
         try:
             if len(sealed) != length:
                 raise WireError("length", f"{len(sealed)} bytes, expected {length}")
-            plain = asked.sealing.open(sealed, asked.text, private)
+            plain = asked.key.open(sealed, asked.text, private)
             report, bit = split_health(plain, asked=proposal.health is not None)
             reports.append(mechanism.decode(report, entries))
             ones += bit or 0

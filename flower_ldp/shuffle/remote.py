@@ -24,7 +24,7 @@ from flower_ldp.shuffle.batch import (
     ReportSums,
     SealedProposal,
 )
-from flower_ldp.shuffle.sealing import SIGNER, RunKey
+from flower_ldp.shuffle.sealing import SIGNER, RoundKey
 
 #: An analyzer's address.
 ADDRESS = r"https://[^\s/?#@]+/?"
@@ -73,10 +73,10 @@ class Analyzer(Checked):
             wanted = "'ed25519:' and 64 hexadecimal digits, as flower-ldp analyzer keygen prints"
             raise ValueError(f"key must be {wanted}, got {quoted(self.key)}")
 
-    def run_key(self, run_id: int) -> RunKey:
-        """Return the run's key; AnalyzerError unless this analyzer signed it for this run."""
+    def new_key(self, run_id: int) -> RoundKey:
+        """Return a round's new key; AnalyzerError unless this analyzer signed it for this run."""
         try:
-            found = RunKey.from_bytes(self._ask("POST", f"/runs/{run_id}/key"))
+            found = RoundKey.from_bytes(self._ask(f"/runs/{run_id}/keys"))
             found.verify(self.key)
             if found.run_id != run_id:
                 raise ValueError(f"it is of run {found.run_id}, not of {run_id}")
@@ -87,16 +87,12 @@ class Analyzer(Checked):
     def sums(self, batch: Batch) -> ReportSums:
         """Return the sums of a round; AnalyzerRefusal, or AnalyzerError if no answer came."""
         entries = SealedProposal.parse(batch.proposal).entries
-        return ReportSums.from_bytes(self._ask("POST", "/sums", batch.to_bytes()), entries)
+        return ReportSums.from_bytes(self._ask("/sums", batch.to_bytes()), entries)
 
-    def end_run(self, run_id: int) -> None:
-        """Have the run's key erased."""
-        self._ask("DELETE", f"/runs/{run_id}/key")
-
-    def _ask(self, method: str, path: str, body: bytes = b"") -> bytes:
+    def _ask(self, path: str, body: bytes = b"") -> bytes:
         for pause in (*_PAUSES, None):
             try:
-                status, answer = self._once(method, path, body)
+                status, answer = self._once(path, body)
             except (OSError, http.client.HTTPException) as error:
                 told = f"the analyzer {self.url} does not answer: {error_text(error)}"
                 if pause is None or isinstance(error, ssl.SSLCertVerificationError):
@@ -116,7 +112,7 @@ class Analyzer(Checked):
         text = one_line(cut(answer.decode("utf-8", "replace"), _MOST_TOLD), _MOST_TOLD)
         raise AnalyzerError(f"the analyzer {self.url} answers {status}: {text}")
 
-    def _once(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    def _once(self, path: str, body: bytes) -> tuple[int, bytes]:
         parts = urlsplit(self.url)
         context = ssl.create_default_context(cafile=self.certificates)
         token = Path(self.token).read_text(encoding="ascii").strip()
@@ -125,7 +121,7 @@ class Analyzer(Checked):
             parts.hostname or "", parts.port, timeout=self.timeout, context=context
         )
         try:
-            link.request(method, path, body, headers)
+            link.request("POST", path, body, headers)
             answer = link.getresponse()
             content = answer.read(_MOST_ANSWER + 1)
             if len(content) > _MOST_ANSWER:

@@ -1,15 +1,15 @@
-"""Sealing: a client encrypts its report to the analyzer's key of one run.
+"""Sealing: a client encrypts its report to the analyzer's key of one round.
 
-**Keys.** An analyzer has a signing key (Ed25519), which owners name in their policies. For each run
-it makes a key pair of its own and signs the public half together with the run and the fewest
-reports that it answers for. The private half is erased when the run ends, so that ciphertexts which
-were stored cannot be opened later.
+**Keys.** An analyzer has a signing key (Ed25519), which owners name in their policies. For each
+round it makes a key pair and signs the public half together with the run and the fewest reports
+that it answers for. The private half is erased with the answer, so that ciphertexts which were
+stored cannot be opened later.
 
 **A sealed report** is HPKE (RFC 9180, base mode) by ML-KEM-768 and X25519 together (X-Wing,
 draft-connolly-cfrg-xwing-kem), HKDF-SHA256 and ChaCha20-Poly1305. Who breaks one of the two opens
 nothing. No other bytes open to the same report without a new sealing, so that copies are equal.
 
-**Binding.** HPKE's ``info`` holds the run, the round, the public key and the digest of the
+**Binding.** HPKE's ``info`` holds the run, the minimum, the public key and the digest of the
 proposal. A ciphertext is opened for these alone. Nothing in it differs between the clients of a
 round: the id of a message would be a pseudonym.
 
@@ -30,8 +30,8 @@ from flower_ldp.wire.layout import ModelLayout
 from flower_ldp.wire.proposal import UpdateProposal, canonical
 
 _SIGNED, _INFO = b"flower-ldp analyzer key 1\0", b"flower-ldp sealed report 1\0"
-#: Field of a proposal with the run's signed key, and with the round that reports are sealed for.
-KEY_FIELD, ROUND_FIELD = "analyzer-key", "analyzer-round"
+#: Field of a proposal with the round's signed key.
+KEY_FIELD = "analyzer-key"
 #: How a policy and a strategy write a signing key.
 SIGNER = r"ed25519:[0-9a-f]{64}"
 _PREFIX = "ed25519:"
@@ -59,15 +59,15 @@ def suite() -> Any:
 
 
 @dataclass(frozen=True)
-class RunKey:
-    """An analyzer's key of one run, signed.
+class RoundKey:
+    """An analyzer's key of one round, signed.
 
     Parameters
     ----------
     run_id : int
         Flower's, in [0, 2^64).
     minimum : int
-        The fewest reports of a round that the analyzer answers for; in [1, 2^63).
+        The fewest reports that the analyzer answers for; in [1, 2^63).
     public : bytes
         Of ML-KEM-768 and X25519, 1,216 bytes.
     signature : bytes
@@ -84,10 +84,10 @@ class RunKey:
         return _statement(self.run_id, self.minimum, self.public) + self.signature
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> RunKey:
+    def from_bytes(cls, data: bytes) -> RoundKey:
         """Return the key of these bytes, unverified; WireError ``"analyzer"`` if they are none."""
         if len(data) != _KEY_BYTES:
-            raise WireError("analyzer", f"a run's key has {_KEY_BYTES} bytes, got {len(data)}")
+            raise WireError("analyzer", f"a round's key has {_KEY_BYTES} bytes, got {len(data)}")
         numbers = data[:_NUMBER], data[_NUMBER : 2 * _NUMBER]
         run_id, minimum = (int.from_bytes(one, "big") for one in numbers)
         if not 1 <= minimum < _MOST_NUMBER:
@@ -97,7 +97,7 @@ class RunKey:
         try:  # to a point of low order nothing can be sealed
             suite().encrypt(b"", found.opened())
         except ValueError as error:
-            raise WireError("analyzer", f"a run's key has no public key: {error}") from None
+            raise WireError("analyzer", f"a round's key has no public key: {error}") from None
         return found
 
     def opened(self) -> Any:
@@ -122,7 +122,27 @@ class RunKey:
         try:
             key.verify(self.signature, signed)
         except InvalidSignature:
-            raise ValueError(f"the run's key is not signed by {signer}") from None
+            raise ValueError(f"the round's key is not signed by {signer}") from None
+
+    def info(self, proposal: str) -> bytes:
+        """Return HPKE's ``info`` for a proposal as canonical JSON."""
+        digest = hashlib.sha256(proposal.encode()).digest()
+        return _INFO + _statement(self.run_id, self.minimum, self.public) + digest
+
+    def seal(self, report: bytes, proposal: str) -> bytes:
+        """Return a ciphertext of :func:`sealed_length` bytes; two of one report differ."""
+        sealed: bytes = suite().encrypt(report, self.opened(), self.info(proposal))
+        return sealed
+
+    def open(self, sealed: bytes, proposal: str, private: Any) -> bytes:
+        """Return the report; WireError ``"sealed"`` for any other bytes."""
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            report: bytes = suite().decrypt(sealed, private, self.info(proposal))
+        except InvalidTag:
+            raise WireError("sealed", "not a report of this key and proposal") from None
+        return report
 
 
 def _statement(run_id: int, minimum: int, public: bytes) -> bytes:
@@ -141,13 +161,13 @@ def _signing(signing: bytes) -> Any:
     return Ed25519PrivateKey.from_private_bytes(signing)
 
 
-def new_run_key(signing: bytes, run_id: int, minimum: int) -> tuple[RunKey, bytes]:
+def new_key(signing: bytes, run_id: int, minimum: int) -> tuple[RoundKey, bytes]:
     """Return a new key of a run, and its private half of 32 bytes."""
     secret = os.urandom(_SECRET)
     lattice, curve = _halves(secret)
     public = lattice.public_key().public_bytes_raw() + curve.public_key().public_bytes_raw()
     signature = _signing(signing).sign(_SIGNED + _statement(run_id, minimum, public))
-    return RunKey(run_id, minimum, public, signature), secret
+    return RoundKey(run_id, minimum, public, signature), secret
 
 
 def _halves(secret: bytes) -> tuple[Any, Any]:
@@ -161,84 +181,34 @@ def _halves(secret: bytes) -> tuple[Any, Any]:
 
 
 def private_key(secret: bytes) -> Any:
-    """Return the private key, of 32 bytes, by which :meth:`Sealing.open` opens."""
+    """Return the private key, of 32 bytes, by which :meth:`RoundKey.open` opens."""
     from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey
 
     return MLKEM768X25519PrivateKey(*_halves(secret))
 
 
-@dataclass(frozen=True)
-class Sealing:
-    """What reports of one round are sealed for.
-
-    Parameters
-    ----------
-    key : RunKey
-    server_round : int
-        In [0, 2^63).
-    """
-
-    key: RunKey
-    server_round: int
-
-    def to_fields(self) -> dict[str, int | str]:
-        """Return the fields of a proposal."""
-        return {KEY_FIELD: self.key.to_bytes().hex(), ROUND_FIELD: self.server_round}
-
-    @classmethod
-    def of_fields(cls, key: object, server_round: object) -> Sealing:
-        """Read two fields; WireError ``"analyzer"`` or ``"fields"`` if they are none."""
-        if type(server_round) is not int or not 0 <= server_round < _MOST_NUMBER:
-            wanted = f"{ROUND_FIELD} must be an integer in [0, 2^63)"
-            raise WireError("fields", f"{wanted}, got {quoted(server_round)}")
-        try:
-            return cls(RunKey.from_bytes(bytes.fromhex(str(key))), server_round)
-        except WireError:
-            raise
-        except ValueError:
-            told = f"{KEY_FIELD} must be hexadecimal digits, got {quoted(key)}"
-            raise WireError("fields", told) from None
-
-    def info(self, proposal: str) -> bytes:
-        """Return HPKE's ``info`` for a proposal as canonical JSON."""
-        run, now = self.key.run_id.to_bytes(_NUMBER, "big"), self.server_round
-        digest = hashlib.sha256(proposal.encode()).digest()
-        return _INFO + run + now.to_bytes(_NUMBER, "big") + self.key.public + digest
-
-    def seal(self, report: bytes, proposal: str) -> bytes:
-        """Return a ciphertext of :func:`sealed_length` bytes; two of one report differ."""
-        sealed: bytes = suite().encrypt(report, self.key.opened(), self.info(proposal))
-        return sealed
-
-    def open(self, sealed: bytes, proposal: str, private: Any) -> bytes:
-        """Return the report; WireError ``"sealed"`` for any other bytes."""
-        from cryptography.exceptions import InvalidTag
-
-        try:
-            report: bytes = suite().decrypt(sealed, private, self.info(proposal))
-        except InvalidTag:
-            raise WireError("sealed", "not a report of this run, round and proposal") from None
-        return report
-
-
-def stated(proposal: UpdateProposal[Any], layout: ModelLayout, sealing: Sealing | None) -> str:
+def stated(proposal: UpdateProposal[Any], layout: ModelLayout, key: RoundKey | None) -> str:
     """Return a round's whole proposal as canonical JSON, the same for client and server."""
-    asked = {} if sealing is None else sealing.to_fields()
+    asked = {} if key is None else {KEY_FIELD: key.to_bytes().hex()}
     fields = {**proposal.to_fields(), **layout.part.to_fields(), **asked}
     return canonical({**fields, "dimension": layout.dimension})
 
 
-def without_sealing(fields: Mapping[str, object]) -> tuple[dict[str, object], Sealing | None]:
-    """Return a proposal's other fields, and what its reports are sealed for, if anything.
+def without_key(fields: Mapping[str, object]) -> tuple[dict[str, object], RoundKey | None]:
+    """Return a proposal's other fields, and the key that its reports are sealed for, if any.
 
-    WireError ``"fields"`` or ``"analyzer"`` for a field that is alone or malformed.
+    WireError ``"fields"`` or ``"analyzer"`` for a field that is malformed.
     """
-    others = {name: one for name, one in fields.items() if name not in (KEY_FIELD, ROUND_FIELD)}
-    if len(others) == len(fields):
+    others = dict(fields)
+    if KEY_FIELD not in others:
         return others, None
-    if len(others) != len(fields) - 2:
-        raise WireError("fields", f"{KEY_FIELD} and {ROUND_FIELD} go together")
-    return others, Sealing.of_fields(fields[KEY_FIELD], fields[ROUND_FIELD])
+    stated_key = others.pop(KEY_FIELD)
+    try:
+        data = bytes.fromhex(str(stated_key))
+    except ValueError:
+        told = f"{KEY_FIELD} must be hexadecimal digits, got {quoted(stated_key)}"
+        raise WireError("fields", told) from None
+    return others, RoundKey.from_bytes(data)
 
 
 def sealed_length(report_bytes: int) -> int:

@@ -1,10 +1,9 @@
 """The analyzer behind HTTPS: an application for uvicorn, which answers one server alone.
 
-==========================  ==============================================================
-``POST /runs/RUN/key``      the run's signed key, made at the first request
-``POST /sums``              the sums of a batch
-``DELETE /runs/RUN/key``    nothing: the run's private key is erased
-==========================  ==============================================================
+=========================  ======================================
+``POST /runs/RUN/keys``    a new key, signed, for a round of the run
+``POST /sums``             the sums of a batch
+=========================  ======================================
 
 A request without the token is answered by 401 before anything of its body is read. A refusal is a
 409 with ``code`` and ``detail``. Other errors are logged here, and answered by a constant 500.
@@ -21,7 +20,7 @@ from typing import Any
 
 from flower_ldp.errors import LdpError, needed
 from flower_ldp.shuffle.analyzer import ReportAnalyzer
-from flower_ldp.shuffle.batch import MOST_BYTES, AnalyzerRefusal, Batch
+from flower_ldp.shuffle.batch import MOST_BYTES, UNKNOWN_KEY, AnalyzerRefusal, Batch
 
 with needed("the analyzer's service needs Starlette and uvicorn", "shuffle"):
     from starlette.applications import Starlette
@@ -65,7 +64,7 @@ def application(analyzer: ReportAnalyzer, token: str) -> Starlette:
         return respond
 
     async def key(request: Request) -> bytes:
-        return (await run_in_threadpool(analyzer.run_key, _run(request))).to_bytes()
+        return (await run_in_threadpool(analyzer.new_key, _run(request))).to_bytes()
 
     async def sums(request: Request) -> bytes:
         batch = Batch.from_bytes(await _body(request))
@@ -81,13 +80,8 @@ def application(analyzer: ReportAnalyzer, token: str) -> Starlette:
         )
         return found.to_bytes()
 
-    async def end(request: Request) -> bytes:
-        await run_in_threadpool(analyzer.end_run, _run(request))
-        return b""
-
     routes: list[Any] = [
-        Route("/runs/{run_id}/key", guarded(key), methods=["POST"]),
-        Route("/runs/{run_id}/key", guarded(end), methods=["DELETE"]),
+        Route("/runs/{run_id}/keys", guarded(key), methods=["POST"]),
         Route("/sums", guarded(sums), methods=["POST"]),
     ]
 
@@ -116,7 +110,7 @@ def _run(request: Request) -> int:
     text = request.path_params["run_id"]
     run_id = int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else _MOST_RUN
     if run_id >= _MOST_RUN:
-        raise AnalyzerRefusal("run", "a run is a number below 2^64")
+        raise AnalyzerRefusal(UNKNOWN_KEY, "a run is a number below 2^64")
     return run_id
 
 

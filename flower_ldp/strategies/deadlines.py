@@ -181,9 +181,6 @@ class StrategyWithDeadlines(Strategy):
     def expect(self, rounds: int, arrays: ArrayRecord) -> None:
         """Begin a run."""
 
-    def finish(self) -> None:
-        """End a run, however it ended."""
-
     def start(
         self,
         grid: Grid,
@@ -211,10 +208,7 @@ class StrategyWithDeadlines(Strategy):
         asked.clear()
         self.expect(num_rounds, initial_arrays)
         options = timeout, train_config, evaluate_config, evaluate_fn
-        try:
-            result = Strategy.start(self, patient, initial_arrays, num_rounds, *options)
-        finally:
-            self.finish()
+        result = Strategy.start(self, patient, initial_arrays, num_rounds, *options)
         check_result(result, asked)
         return result
 

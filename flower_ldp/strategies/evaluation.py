@@ -196,11 +196,6 @@ class ProtectedEvalStrategy(StrategyWithDeadlines):
         if isinstance(self.strategy, StrategyWithDeadlines):
             self.strategy.expect(rounds, arrays)
 
-    def finish(self) -> None:
-        """End a run."""
-        if isinstance(self.strategy, StrategyWithDeadlines):
-            self.strategy.finish()
-
     def summary(self) -> None:
         """Log the evaluation and the wrapped strategy's summary."""
         _log.info("\t├──> Protected evaluation: %s", self.mechanism)

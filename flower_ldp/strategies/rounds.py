@@ -33,7 +33,7 @@ from flower_ldp.privacy import (
     meaning,
     unbounded,
 )
-from flower_ldp.shuffle.sealing import Sealing
+from flower_ldp.shuffle.sealing import RoundKey
 from flower_ldp.strategies.replies import (
     Metrics,
     OnceLogger,
@@ -93,7 +93,7 @@ class TrainingRound(Round):
     model: Mapping[str, NDArray[Any]]
     layout: ModelLayout
     proposal: UpdateProposal[Any]
-    sealing: Sealing | None = None
+    analyzer_key: RoundKey | None = None
     central: CentralCost | None = None
 
 

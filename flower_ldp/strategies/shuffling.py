@@ -19,8 +19,8 @@ from flwr.serverapp import Grid
 from flower_ldp.errors import WireError
 from flower_ldp.parameter_bounds import must_be
 from flower_ldp.shuffle import Analyzer, AnalyzerError, AnalyzerRefusal, ReportAnalyzer
-from flower_ldp.shuffle.batch import MOST_BYTES, OTHER_BATCH, TOO_FEW, Batch, SealedProposal
-from flower_ldp.shuffle.sealing import Sealing, sealed_length, stated
+from flower_ldp.shuffle.batch import MOST_BYTES, NO_PROPOSAL, Batch, SealedProposal
+from flower_ldp.shuffle.sealing import RoundKey, sealed_length, stated
 from flower_ldp.strategies.replies import Metrics, ReplyValidator, RunStopped
 from flower_ldp.strategies.rounds import (
     CentralCost,
@@ -53,31 +53,29 @@ class Shuffler(RoundCallback[TrainingRound]):
         must_be("analyzer", analyzer, (Analyzer, ReportAnalyzer), wanted)
         self._analyzer = analyzer
         self._spending = spending
-        #: The run whose key is to be erased, and the one whose claim was logged.
-        self._run_id: int | None = None
+        #: The run whose claim was logged.
         self._told: int | None = None
 
-    def sealing(self, grid: Grid, server_round: int) -> Sealing:
+    def key(self, grid: Grid, server_round: int) -> RoundKey:
         """Return what a round's reports are sealed for; RunStopped without the analyzer."""
-        self._run_id = grid.run.run_id
         try:
-            return Sealing(self._analyzer.run_key(self._run_id), server_round)
+            return self._analyzer.new_key(grid.run.run_id)
         except (AnalyzerError, AnalyzerRefusal) as error:
             raise RunStopped(f"nobody was asked in round {server_round}: {error}") from error
 
     def before_ask(self, current: TrainingRound) -> None:
         """Refuse a round of fewer clients than the analyzer answers for, or of too many."""
-        sealing = current.sealing
-        if sealing is None:
+        key = current.analyzer_key
+        if key is None:
             return
-        size, minimum = current.sample.size, sealing.key.minimum
+        size, minimum = current.sample.size, key.minimum
         if size < minimum:
             raise ValueError(
                 f"round {current.server_round} would ask {size:,} clients, and the analyzer "
                 f"answers for {minimum:,} reports at least: run fewer rounds, or set "
                 "fraction_train. Nobody was asked"
             )
-        text = stated(current.proposal, current.layout, sealing)
+        text = stated(current.proposal, current.layout, key)
         length = sealed_length(current.proposal.report_bytes(current.layout.entries))
         most = (MOST_BYTES - len(Batch(text, ()).to_bytes())) // length
         if size > most:
@@ -85,19 +83,19 @@ class Shuffler(RoundCallback[TrainingRound]):
                 f"round {current.server_round} would ask {size:,} clients, and a batch has at most "
                 f"{most:,} reports: run more rounds, or set fraction_train. Nobody was asked"
             )
-        if self._told == sealing.key.run_id:
+        if self._told == key.run_id:
             return
         # What the analyzer would not read is not asked for.
         asked = SealedProposal.parse(text)
         now, least = (asked.central_epsilon(n, _DELTA) for n in (size, minimum))
-        self._told = sealing.key.run_id
+        self._told = key.run_id
         cost = CentralCost(now, least, _DELTA, size, minimum)
         _log.info("\t├──> if all answer: %s", cost)
 
     def total(
         self,
         current: TrainingRound,
-        sealing: Sealing,
+        key: RoundKey,
         judge: ReplyValidator,
         replies: Iterable[Message],
         health: HealthMonitor,
@@ -107,7 +105,7 @@ class Shuffler(RoundCallback[TrainingRound]):
         Raises
         ------
         RunStopped
-            If the analyzer does not answer, or no further round would be answered.
+            If the analyzer does not answer, or cannot read such proposals.
         """
         proposal, entries = current.proposal, current.layout.entries
         length = sealed_length(proposal.report_bytes(entries))
@@ -121,13 +119,13 @@ class Shuffler(RoundCallback[TrainingRound]):
         sealed = sorted(judge.decode(replies, whole), key=lambda _: os.urandom(_PLACE))
         if not sealed:
             return np.zeros(entries)
-        batch = Batch(stated(proposal, current.layout, sealing), tuple(sealed))
+        batch = Batch(stated(proposal, current.layout, key), tuple(sealed))
         judge.accepted = 0
         try:
             found = self._analyzer.sums(batch)
         except AnalyzerRefusal as refusal:
             told = f"round {current.server_round}: the analyzer gives no sums: {refusal}"
-            if refusal.code not in (TOO_FEW, OTHER_BATCH):
+            if refusal.code == NO_PROPOSAL:
                 raise RunStopped(told) from refusal
             _log.error(told)
             judge.rejected["analyzer"] += len(sealed)
@@ -142,7 +140,7 @@ class Shuffler(RoundCallback[TrainingRound]):
         if found.ones is not None:
             health.count(found.ones, found.accepted)
         price = found.central_epsilon, found.central_epsilon_minimum, found.delta
-        now = current.central = CentralCost(*price, found.accepted, sealing.key.minimum)
+        now = current.central = CentralCost(*price, found.accepted, key.minimum)
         before = self._spending.central
         if before is None or now.epsilon > before.epsilon:
             self._spending.central = now
@@ -159,16 +157,6 @@ class Shuffler(RoundCallback[TrainingRound]):
             "central-epsilon-minimum": found.epsilon_minimum,
             "central-delta": found.delta,
         }
-
-    def end(self) -> None:
-        """Have the run's key erased."""
-        run_id, self._run_id = self._run_id, None
-        if run_id is None:
-            return
-        try:
-            self._analyzer.end_run(run_id)
-        except (AnalyzerError, AnalyzerRefusal) as error:
-            _log.warning("the key of run %d is not erased yet: %s", run_id, error)
 
     def __str__(self) -> str:
         if isinstance(self._analyzer, Analyzer):

@@ -25,7 +25,7 @@ from flower_ldp.mechanisms.base import UpdateMechanism, UpdatePlan
 from flower_ldp.mechanisms.hadamard import Subspace
 from flower_ldp.parameter_bounds import must_be
 from flower_ldp.privacy import Unit, compose
-from flower_ldp.shuffle.sealing import sealed_length
+from flower_ldp.shuffle.sealing import KEY_FIELD, sealed_length
 from flower_ldp.strategies.deadlines import StrategyWithDeadlines
 from flower_ldp.strategies.forecast import Forecast, log_running_statistics
 from flower_ldp.strategies.optimizers import ServerOptimizer
@@ -163,11 +163,6 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         if self.spreads and self.pool is not None:  # of the summary: each round counts anew
             self.fraction_train = min(self.pool.answers_per_client / max(rounds, 1), 1.0)
 
-    def finish(self) -> None:
-        """End a run: an analyzer erases its key."""
-        if self._shuffler is not None:
-            self._shuffler.end()
-
     def _asked(self, entries: int | None, participation: float = 1.0) -> UpdateMechanism:
         return self.mechanism  # type: ignore[return-value]
 
@@ -247,8 +242,8 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
         current = TrainingRound(server_round, sample, proposal.events(), model, layout, proposal)
         fields: dict[str, Field] = {**proposal.to_fields(), **layout.part.to_fields()}
         if self._shuffler is not None:
-            current.sealing = self._shuffler.sealing(grid, server_round)
-            fields |= current.sealing.to_fields()
+            current.analyzer_key = self._shuffler.key(grid, server_round)
+            fields[KEY_FIELD] = current.analyzer_key.to_bytes().hex()
         for callback in self.callbacks:
             callback.before_ask(current)
         config["server-round"] = server_round
@@ -280,8 +275,9 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
             return None, None
         judge = ReplyValidator(current.nodes, self._health.complaints)
         mechanism, entries = current.proposal.mechanism, current.layout.entries
-        if self._shuffler is not None and current.sealing is not None:
-            total = self._shuffler.total(current, current.sealing, judge, replies, self._health)
+        key = current.analyzer_key
+        if self._shuffler is not None and key is not None:
+            total = self._shuffler.total(current, key, judge, replies, self._health)
         else:
             decode = self._health.decoder(lambda data: mechanism.decode(data, entries))
             total = self._total(current, judge.decode(replies, decode))
@@ -301,7 +297,7 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
                 callback.after_step(current, total, judge.accepted)
             # All reports of a round have one length.
             length = current.proposal.report_bytes(entries)
-            values["bytes-up"] = float(sealed_length(length) if current.sealing else length)
+            values["bytes-up"] = float(sealed_length(length) if current.analyzer_key else length)
             values |= self._metrics(current, judge.accepted)
         for callback in self.callbacks:
             values |= callback.metrics(current)

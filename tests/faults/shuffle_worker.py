@@ -26,7 +26,7 @@ from flower_ldp.accounting.ledger.charges import Mark
 from flower_ldp.clients import CodewordRelease, LdpMod
 from flower_ldp.shuffle import Analyzer, ReportAnalyzer
 from flower_ldp.shuffle.batch import Batch
-from flower_ldp.shuffle.sealing import RunKey, Sealing
+from flower_ldp.shuffle.sealing import KEY_FIELD, RoundKey
 from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 from tests.fixtures import context_of, message, payload, record
 from tests.unit.shuffle.batches import ENTRIES, MECHANISM, RUN
@@ -81,11 +81,9 @@ def analyzer(folder: Path, what: str, step: str) -> None:
     with Dying(FEW, state=folder / "state", anchor=Anchor(folder / "mark")) as own:
         is_open = True
         if what == "key":
-            own.run_key(RUN)
-        elif what == "sums":
-            own.sums(Batch.from_bytes((folder / "batch").read_bytes()))
+            own.new_key(RUN)
         else:
-            own.end_run(RUN)
+            own.sums(Batch.from_bytes((folder / "batch").read_bytes()))
 
 
 def server(settings: Path, step: str) -> None:
@@ -106,9 +104,9 @@ def server(settings: Path, step: str) -> None:
     Analyzer(**told).sums(batch)
 
 
-def client(folder: Path, key: RunKey, step: str) -> None:
+def client(folder: Path, key: RoundKey, step: str) -> None:
     """Answer a message; what leaves goes to the file ``sent``."""
-    fields = {**UpdateProposal(MECHANISM).to_fields(), **Sealing(key, 1).to_fields()}
+    fields = {**UpdateProposal(MECHANISM).to_fields(), KEY_FIELD: key.to_bytes().hex()}
     content = RecordDict({"arrays": record(MODEL), PROPOSAL_KEY: ConfigRecord(fields)})
     asked = message(content, message_id="asked")
     seal = Ledger.seal
@@ -143,7 +141,7 @@ def main(part: str, place: Path, *rest: str) -> None:
         for step in ("half", "sent"):
             assert in_a_process(partial(server, place, step)), step
     else:
-        key, told = RunKey.from_bytes(bytes.fromhex(rest[0])), {}
+        key, told = RoundKey.from_bytes(bytes.fromhex(rest[0])), {}
         for step in CLIENTS:
             folder, sent = place / step, []
             assert in_a_process(partial(client, folder, key, step)), step

@@ -9,7 +9,7 @@ import numpy as np
 
 from flower_ldp.mechanisms import Codeword, RandomSource
 from flower_ldp.shuffle.batch import Batch
-from flower_ldp.shuffle.sealing import RunKey, Sealing
+from flower_ldp.shuffle.sealing import KEY_FIELD, RoundKey
 from flower_ldp.wire.proposal import UpdateProposal, append_health, canonical
 
 ENTRIES = 50
@@ -18,8 +18,7 @@ RUN = 2**63 + 5
 
 
 def text_of(
-    key: RunKey,
-    server_round: int = 1,
+    key: RoundKey,
     *,
     mechanism: Codeword = MECHANISM,
     health: float | None = None,
@@ -27,7 +26,7 @@ def text_of(
 ) -> str:
     """Return a proposal as client and strategy write it."""
     fields = UpdateProposal(mechanism, health).to_fields()
-    stated = Sealing(key, server_round).to_fields()
+    stated = {KEY_FIELD: key.to_bytes().hex()}
     return canonical({**fields, "dimension": ENTRIES, **stated, **(changed or {})})
 
 
@@ -38,14 +37,14 @@ def reports_of(number: int, mechanism: Codeword = MECHANISM, seed: int = 0) -> l
     return [mechanism.encode(one, ENTRIES) for one in drawn]
 
 
-def sealed(reports: Sequence[bytes], key: RunKey, text: str, server_round: int = 1) -> list[bytes]:
-    return [Sealing(key, server_round).seal(one, text) for one in reports]
+def sealed(reports: Sequence[bytes], key: RoundKey, text: str) -> list[bytes]:
+    return [key.seal(one, text) for one in reports]
 
 
-def batch_of(key: RunKey, number: int, server_round: int = 1, **proposal: Any) -> Batch:
+def batch_of(key: RoundKey, number: int, **proposal: Any) -> Batch:
     """Return an honest batch; of proposals with a health bit, half of the bits are 1."""
-    text = text_of(key, server_round, **proposal)
+    text = text_of(key, **proposal)
     reports = reports_of(number, proposal.get("mechanism", MECHANISM))
     if proposal.get("health") is not None:
         reports = [append_health(one, place % 2) for place, one in enumerate(reports)]
-    return Batch(text, tuple(sealed(reports, key, text, server_round)))
+    return Batch(text, tuple(sealed(reports, key, text)))

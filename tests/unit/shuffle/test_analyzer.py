@@ -20,7 +20,7 @@ from flower_ldp.mechanisms import Codeword
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.shuffle import AnalyzerError, AnalyzerRefusal, ReportAnalyzer, ReportSums
 from flower_ldp.shuffle.batch import Batch, SealedProposal
-from flower_ldp.shuffle.sealing import new_run_key
+from flower_ldp.shuffle.sealing import new_key
 from tests.unit.shuffle.batches import (
     ENTRIES,
     MECHANISM,
@@ -48,7 +48,7 @@ def refused(analyzer: ReportAnalyzer, batch: Batch) -> tuple[str, str]:
 def test_the_sums_are_those_of_the_reports_and_the_claim_is_of_their_number(
     analyzer: ReportAnalyzer,
 ) -> None:
-    found = analyzer.sums(batch_of(analyzer.run_key(RUN), 30))
+    found = analyzer.sums(batch_of(analyzer.new_key(RUN), 30))
     decoded = [MECHANISM.decode(one, ENTRIES) for one in reports_of(30)]
     assert np.array_equal(found.total, MECHANISM.total(decoded, ENTRIES))
     assert (found.accepted, found.rejected, found.ones, found.delta) == (30, {}, None, 1e-6)
@@ -59,7 +59,7 @@ def test_the_sums_are_those_of_the_reports_and_the_claim_is_of_their_number(
 
 
 def test_health_bits_are_added_up_and_are_part_of_the_claim(analyzer: ReportAnalyzer) -> None:
-    found = analyzer.sums(batch_of(analyzer.run_key(RUN), 30, health=0.5))
+    found = analyzer.sums(batch_of(analyzer.new_key(RUN), 30, health=0.5))
     assert (found.accepted, found.ones) == (30, 15)
     parts = favoured_part(MECHANISM, ENTRIES), favoured_part(BinaryResponse(0.5))
     assert found.central_epsilon == ShuffledReports(parts, 30).epsilon(1e-6)
@@ -68,7 +68,7 @@ def test_health_bits_are_added_up_and_are_part_of_the_claim(analyzer: ReportAnal
 def test_the_same_batch_in_any_order_gets_the_stored_answer_and_another_none(
     analyzer: ReportAnalyzer,
 ) -> None:
-    key = analyzer.run_key(RUN)
+    key = analyzer.new_key(RUN)
     batch = batch_of(key, 30)
     first = analyzer.sums(batch)
     again = analyzer.sums(replace(batch, sealed=batch.sealed[::-1]))
@@ -76,16 +76,16 @@ def test_the_same_batch_in_any_order_gets_the_stored_answer_and_another_none(
     # One client less would tell this client's report.
     code, told = refused(analyzer, replace(batch, sealed=batch.sealed[1:]))
     assert code == "round"
-    assert told == f"round 1 of run {RUN} was answered for another batch"
+    assert told == f"this key of run {RUN} was used for another batch"
     assert refused(analyzer, batch_of(key, 30))[0] == "round"
-    assert analyzer.sums(batch_of(key, 25, 2)).accepted == 25
+    assert analyzer.sums(batch_of(analyzer.new_key(RUN), 25)).accepted == 25
 
 
 def test_copies_count_once_also_under_another_name_of_the_same_point(
     analyzer: ReportAnalyzer,
 ) -> None:
     """The last bit of X25519's half is none of the point."""
-    key = analyzer.run_key(RUN)
+    key = analyzer.new_key(RUN)
     batch = batch_of(key, FEW)
     assert refused(analyzer, replace(batch, sealed=batch.sealed[1:] * 3))[0] == "minimum"
     high = bytearray(batch.sealed[0])
@@ -107,7 +107,7 @@ def test_copies_count_once_also_under_another_name_of_the_same_point(
 )
 def test_reports_of_another_proposal_hide_nobody(analyzer: ReportAnalyzer, other: Codeword) -> None:
     """A target at 4 among clients at 8 has no cover: they do not count."""
-    key = analyzer.run_key(RUN)
+    key = analyzer.new_key(RUN)
     target, others = batch_of(key, 1), batch_of(key, 40, mechanism=other)
     code, told = refused(analyzer, replace(target, sealed=(*target.sealed, *others.sealed)))
     assert code == "minimum"
@@ -115,26 +115,25 @@ def test_reports_of_another_proposal_hide_nobody(analyzer: ReportAnalyzer, other
 
 
 def test_reports_of_another_run_or_round_hide_nobody(analyzer: ReportAnalyzer) -> None:
-    own, other = analyzer.run_key(RUN), analyzer.run_key(8)
-    batch = batch_of(own, 1)
-    more = (*batch_of(other, 30).sealed, *batch_of(own, 30, 2).sealed)
-    assert refused(analyzer, replace(batch, sealed=(*batch.sealed, *more)))[0] == "minimum"
+    batch = batch_of(analyzer.new_key(RUN), 1)
+    others = [batch_of(analyzer.new_key(one), 30).sealed for one in (RUN, 8)]
+    more = (*batch.sealed, *others[0], *others[1])
+    assert refused(analyzer, replace(batch, sealed=more))[0] == "minimum"
 
 
 def test_a_key_of_another_run_or_analyzer_or_a_lower_minimum_is_refused(
     analyzer: ReportAnalyzer,
 ) -> None:
-    key = analyzer.run_key(RUN)
-    assert refused(analyzer, batch_of(replace(key, minimum=1), 30))[0] == "run"
-    assert refused(analyzer, batch_of(new_run_key(bytes(32), RUN, FEW)[0], 30))[0] == "run"
-    assert refused(analyzer, batch_of(replace(key, run_id=9), 30)) == (
-        "run",
-        "there is no key of run 9",
-    )
+    key = analyzer.new_key(RUN)
+    changed = replace(key, minimum=1), replace(key, signature=bytes(64))
+    for other in (*changed, new_key(bytes(32), RUN, FEW)[0]):
+        told = f"this key of run {RUN} was not made here"
+        assert refused(analyzer, batch_of(other, 30)) == ("key", told)
+    assert refused(analyzer, batch_of(replace(key, run_id=9), 30))[0] == "key"
 
 
 def test_what_is_no_report_is_left_out_and_takes_nobodys_place(analyzer: ReportAnalyzer) -> None:
-    key = analyzer.run_key(RUN)
+    key = analyzer.new_key(RUN)
     batch = batch_of(key, 30)
     plan = MECHANISM.plan(ENTRIES)
     past = b"\1" + (plan.codewords * plan.rotations).to_bytes(plan.report_bytes - 1, "big")
@@ -177,47 +176,43 @@ def test_a_malformed_proposal_is_refused(analyzer: ReportAnalyzer, text: str) ->
 def test_a_proposal_of_no_codewords_is_refused(
     analyzer: ReportAnalyzer, change: dict[str, Any]
 ) -> None:
-    text = text_of(analyzer.run_key(RUN), changed=change)
+    text = text_of(analyzer.new_key(RUN), changed=change)
     assert refused(analyzer, Batch(text, ()))[0] == "proposal"
 
 
-def test_a_runs_key_is_made_once_and_erased_at_its_end(tmp_path: Path) -> None:
+def test_a_key_is_erased_with_its_answer(tmp_path: Path) -> None:
     state = tmp_path / "state.sqlite"
     with ReportAnalyzer(FEW, state=state) as analyzer:
-        key = analyzer.run_key(RUN)
-        assert analyzer.run_key(RUN) == key
+        key, other = analyzer.new_key(RUN), analyzer.new_key(RUN)
+        assert key != other
+        rows = sqlite3.connect(state).execute("SELECT key, secret FROM round").fetchall()
+        secrets = dict(rows)
+        refused(analyzer, batch_of(key, FEW - 1))
+        assert all(one in state.read_bytes() for one in secrets.values())
         batch = batch_of(key, 30)
         answer = analyzer.sums(batch)
-        ((secret,),) = sqlite3.connect(state).execute("SELECT secret FROM run").fetchall()
-        assert secret in state.read_bytes()
-        analyzer.end_run(RUN)
-        analyzer.end_run(RUN)
-        assert secret not in state.read_bytes()
+        assert secrets[key.to_bytes()] not in state.read_bytes()
+        assert secrets[other.to_bytes()] in state.read_bytes()
         assert list(tmp_path.iterdir()) == [state]
-        assert (
-            refused(analyzer, batch_of(key, 30, 2))[1] == f"run {RUN} has ended: its key is erased"
-        )
         assert analyzer.sums(batch).to_bytes() == answer.to_bytes()
-        with pytest.raises(AnalyzerRefusal, match="has ended"):
-            analyzer.run_key(RUN)
 
 
-def test_a_forgotten_runs_key_is_erased_after_its_days(tmp_path: Path) -> None:
+def test_a_forgotten_key_is_erased_after_its_days(tmp_path: Path) -> None:
     now = [1_000_000.0]
     with ReportAnalyzer(
         FEW, state=tmp_path / "state.sqlite", days=2.0, clock=lambda: now[0]
     ) as analyzer:
-        key = analyzer.run_key(RUN)
+        key = analyzer.new_key(RUN)
         now[0] += 2 * 86_400.0 + 1.0
-        assert analyzer.run_key(8).run_id == 8
-        assert refused(analyzer, batch_of(key, 30))[1].endswith("its key is erased")
+        assert analyzer.new_key(8).run_id == 8
+        assert refused(analyzer, batch_of(key, 30))[1].endswith("is old: it is erased")
 
 
 def test_the_claim_is_never_above_that_at_the_minimum() -> None:
     """Also where the bound for one more report is looser than the gain by it."""
     loose = Codeword(15.0, favoured=43).sized(ENTRIES)
     analyzer = ReportAnalyzer(1, delta=0.5)
-    batch = batch_of(analyzer.run_key(RUN), 2, mechanism=loose)
+    batch = batch_of(analyzer.new_key(RUN), 2, mechanism=loose)
     asked = SealedProposal.parse(batch.proposal)
     assert asked.central_epsilon(2, 0.5) > asked.central_epsilon(1, 0.5)
     found = analyzer.sums(batch)
@@ -226,7 +221,7 @@ def test_the_claim_is_never_above_that_at_the_minimum() -> None:
 
 def test_a_batch_of_ciphertexts_of_one_byte_is_not_cut_up() -> None:
     """It would take many times its size in memory."""
-    text = text_of(ReportAnalyzer(1).run_key(RUN)).encode()
+    text = text_of(ReportAnalyzer(1).new_key(RUN)).encode()
     head = len(text).to_bytes(4, "big") + (1).to_bytes(4, "big")
     with pytest.raises(AnalyzerRefusal, match="bytes are no batch") as raised:
         Batch.from_bytes(head + text + bytes(1_000))
@@ -236,20 +231,19 @@ def test_a_batch_of_ciphertexts_of_one_byte_is_not_cut_up() -> None:
 def test_a_refused_request_after_its_days_erases_the_key_too() -> None:
     now = [1_000_000.0]
     analyzer = ReportAnalyzer(FEW, days=2.0, clock=lambda: now[0])
-    batch = batch_of(analyzer.run_key(RUN), 30)
+    batch = batch_of(analyzer.new_key(RUN), 30)
     now[0] += 2 * 86_400.0 + 1.0
-    assert refused(analyzer, batch)[1].endswith("its key is erased")
-    assert analyzer._db.execute("SELECT secret FROM run").fetchall() == [(None,)]
+    assert refused(analyzer, batch)[1].endswith("is old: it is erased")
+    assert analyzer._db.execute("SELECT secret FROM round").fetchall() == [(None,)]
 
 
-def test_a_minimum_that_changes_is_not_that_of_runs_underway(tmp_path: Path) -> None:
+def test_a_minimum_that_changes_is_not_that_of_rounds_underway(tmp_path: Path) -> None:
     state, signing = tmp_path / "state.sqlite", os.urandom(32)
     with ReportAnalyzer(FEW, state=state, signing=signing) as analyzer:
-        key = analyzer.run_key(RUN)
+        key = analyzer.new_key(RUN)
     with ReportAnalyzer(1, state=state, signing=signing) as analyzer:
-        assert analyzer.run_key(RUN) == key
         assert refused(analyzer, batch_of(key, FEW - 1))[0] == "minimum"
-        assert analyzer.run_key(8).minimum == 1
+        assert analyzer.new_key(RUN).minimum == 1
 
 
 def test_a_state_that_was_set_back_answers_nothing(tmp_path: Path) -> None:
@@ -257,7 +251,7 @@ def test_a_state_that_was_set_back_answers_nothing(tmp_path: Path) -> None:
     other.mkdir(mode=0o700)
     anchor = FileAnchor(other / "mark")
     with ReportAnalyzer(FEW, state=state, anchor=anchor) as analyzer:
-        key = analyzer.run_key(RUN)
+        key = analyzer.new_key(RUN)
         older = state.read_bytes()
         analyzer.sums(batch_of(key, 30))
     with ReportAnalyzer(FEW, state=state, anchor=anchor):
@@ -292,7 +286,7 @@ def test_a_state_that_others_can_read_or_another_file_is_refused(tmp_path: Path)
 
 
 def test_a_batch_and_an_answer_are_read_as_they_are_written(analyzer: ReportAnalyzer) -> None:
-    batch = batch_of(analyzer.run_key(RUN), 30)
+    batch = batch_of(analyzer.new_key(RUN), 30)
     assert Batch.from_bytes(batch.to_bytes()) == batch
     empty = replace(batch, sealed=())
     assert Batch.from_bytes(empty.to_bytes()) == empty
@@ -317,7 +311,7 @@ def test_a_malformed_batch_is_refused(
     analyzer: ReportAnalyzer, change: Callable[[bytes], bytes]
 ) -> None:
     with pytest.raises(AnalyzerRefusal):
-        Batch.from_bytes(change(batch_of(analyzer.run_key(RUN), 2).to_bytes()))
+        Batch.from_bytes(change(batch_of(analyzer.new_key(RUN), 2).to_bytes()))
 
 
 @pytest.mark.parametrize(
@@ -339,6 +333,6 @@ def test_a_malformed_answer_is_an_error(data: bytes) -> None:
 def test_an_answer_that_claims_no_number_is_an_error(
     analyzer: ReportAnalyzer, name: str, claimed: float
 ) -> None:
-    found = analyzer.sums(batch_of(analyzer.run_key(RUN), 30))
+    found = analyzer.sums(batch_of(analyzer.new_key(RUN), 30))
     with pytest.raises(AnalyzerError):
         ReportSums.from_bytes(replace(found, **{name: claimed}).to_bytes(), ENTRIES)

@@ -11,19 +11,17 @@ import pytest
 from flower_ldp.errors import WireError
 from flower_ldp.shuffle.sealing import (
     KEY_FIELD,
-    ROUND_FIELD,
-    RunKey,
-    Sealing,
-    new_run_key,
+    RoundKey,
+    new_key,
     private_key,
     sealed_length,
     signer_of,
-    without_sealing,
+    without_key,
 )
 
 SIGNING = bytes(range(32))
-KEY, SECRET = new_run_key(SIGNING, 2**64 - 1, 2_000)
-SEALING, PRIVATE = Sealing(KEY, 3), private_key(SECRET)
+KEY, SECRET = new_key(SIGNING, 2**64 - 1, 2_000)
+PRIVATE = private_key(SECRET)
 TEXT = '{"epsilon":4.0}'
 #: A key whose lattice half is out of range.
 NO_POINT = replace(KEY, public=b"\xff" * 1_216)
@@ -31,34 +29,32 @@ NO_POINT = replace(KEY, public=b"\xff" * 1_216)
 LOW_ORDER = replace(KEY, public=KEY.public[:1_184] + bytes(32))
 
 
-def test_a_report_is_opened_by_its_run_alone_and_each_sealing_differs() -> None:
-    first, second = SEALING.seal(b"\1abc", TEXT), SEALING.seal(b"\1abc", TEXT)
+def test_a_report_is_opened_by_its_key_alone_and_each_sealing_differs() -> None:
+    first, second = KEY.seal(b"\1abc", TEXT), KEY.seal(b"\1abc", TEXT)
     assert first != second
     assert len(first) == len(second) == sealed_length(4)
-    assert {SEALING.open(one, TEXT, PRIVATE) for one in (first, second)} == {b"\1abc"}
+    assert {KEY.open(one, TEXT, PRIVATE) for one in (first, second)} == {b"\1abc"}
 
 
 @pytest.mark.parametrize(
-    ("key", "server_round", "text"),
+    ("key", "text"),
     [
-        (KEY, 4, TEXT),
-        (KEY, 3, '{"epsilon":8.0}'),
-        (replace(KEY, run_id=7), 3, TEXT),
-        (replace(KEY, public=new_run_key(SIGNING, 2**64 - 1, 2_000)[0].public), 3, TEXT),
+        (KEY, '{"epsilon":8.0}'),
+        (replace(KEY, run_id=7), TEXT),
+        (replace(KEY, minimum=7), TEXT),
+        (replace(KEY, public=new_key(SIGNING, 2**64 - 1, 2_000)[0].public), TEXT),
     ],
-    ids=["round", "proposal", "run", "key"],
+    ids=["proposal", "run", "minimum", "key"],
 )
-def test_a_report_of_another_context_is_not_opened(
-    key: RunKey, server_round: int, text: str
-) -> None:
-    sealed = SEALING.seal(b"report", TEXT)
+def test_a_report_of_another_context_is_not_opened(key: RoundKey, text: str) -> None:
+    sealed = KEY.seal(b"report", TEXT)
     with pytest.raises(WireError, match="sealed"):
-        Sealing(key, server_round).open(sealed, text, PRIVATE)
+        key.open(sealed, text, PRIVATE)
 
 
 def test_a_key_is_the_signers_and_of_one_run_and_minimum() -> None:
     signer = signer_of(SIGNING)
-    assert RunKey.from_bytes(KEY.to_bytes()) == KEY
+    assert RoundKey.from_bytes(KEY.to_bytes()) == KEY
     KEY.verify(signer)
     for other in (
         replace(KEY, minimum=1),
@@ -76,7 +72,7 @@ def test_a_public_key_is_that_of_x_wings_first_vector(monkeypatch: pytest.Monkey
     """Of draft-connolly-cfrg-xwing-kem: other software derives the same key."""
     seed = "7f9c2ba4e88f827d616045507605853ed73b8093f6efbc88eb1a6eacfa66ef26"
     monkeypatch.setattr(os, "urandom", lambda _: bytes.fromhex(seed))
-    public = new_run_key(SIGNING, 1, 1)[0].public.hex()
+    public = new_key(SIGNING, 1, 1)[0].public.hex()
     assert public.startswith("e2236b35a8c24b39b10aa1323a96a919a2ced88400633a7b07131713fc14b2b5")
     assert public.endswith("859edb06eff389b27dce59844570216223593d4ba32d9abac8cd049040ef6534")
 
@@ -84,27 +80,23 @@ def test_a_public_key_is_that_of_x_wings_first_vector(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({KEY_FIELD: KEY.to_bytes().hex()}, "go together"),
-        ({ROUND_FIELD: 3}, "go together"),
-        ({KEY_FIELD: KEY.to_bytes().hex()[:-2], ROUND_FIELD: 3}, "1296 bytes"),
-        ({KEY_FIELD: replace(KEY, minimum=0).to_bytes().hex(), ROUND_FIELD: 3}, "minimum"),
-        ({KEY_FIELD: NO_POINT.to_bytes().hex(), ROUND_FIELD: 3}, "has no public key"),
-        ({KEY_FIELD: LOW_ORDER.to_bytes().hex(), ROUND_FIELD: 3}, "has no public key"),
-        ({KEY_FIELD: "text", ROUND_FIELD: 3}, "must be hexadecimal digits"),
-        ({KEY_FIELD: KEY.to_bytes(), ROUND_FIELD: 3}, "must be hexadecimal digits"),
-        ({KEY_FIELD: KEY.to_bytes().hex(), ROUND_FIELD: True}, "must be an integer"),
-        ({KEY_FIELD: KEY.to_bytes().hex(), ROUND_FIELD: -1}, "must be an integer"),
+        ({KEY_FIELD: KEY.to_bytes().hex()[:-2]}, "1296 bytes"),
+        ({KEY_FIELD: replace(KEY, minimum=0).to_bytes().hex()}, "minimum"),
+        ({KEY_FIELD: NO_POINT.to_bytes().hex()}, "has no public key"),
+        ({KEY_FIELD: LOW_ORDER.to_bytes().hex()}, "has no public key"),
+        ({KEY_FIELD: "text"}, "must be hexadecimal digits"),
+        ({KEY_FIELD: KEY.to_bytes()}, "must be hexadecimal digits"),
     ],
 )
 def test_malformed_fields_are_refused(fields: dict[str, object], reason: str) -> None:
     with pytest.raises(WireError, match=reason):
-        without_sealing({"epsilon": 4.0, **fields})
+        without_key({"epsilon": 4.0, **fields})
 
 
 def test_fields_are_read_as_they_are_written() -> None:
-    fields = {"epsilon": 4.0, **SEALING.to_fields()}
-    assert without_sealing(fields) == ({"epsilon": 4.0}, SEALING)
-    assert without_sealing({"epsilon": 4.0}) == ({"epsilon": 4.0}, None)
+    fields = {"epsilon": 4.0, KEY_FIELD: KEY.to_bytes().hex()}
+    assert without_key(fields) == ({"epsilon": 4.0}, KEY)
+    assert without_key({"epsilon": 4.0}) == ({"epsilon": 4.0}, None)
 
 
 def test_ten_thousand_malformed_ciphertexts_are_each_refused() -> None:
@@ -117,7 +109,7 @@ def test_ten_thousand_malformed_ciphertexts_are_each_refused() -> None:
         b"\xff" * 32,
         (2**255 - 19).to_bytes(32, "little"),
     ]
-    whole = SEALING.seal(b"\1abc", TEXT)
+    whole = KEY.seal(b"\1abc", TEXT)
     reasons: Counter[str] = Counter()
     for place in range(10_000):
         kind = place % 5
@@ -135,6 +127,6 @@ def test_ten_thousand_malformed_ciphertexts_are_each_refused() -> None:
         else:
             found = whole + os.urandom(1 + place % 50)
         with pytest.raises(WireError) as raised:
-            SEALING.open(found, TEXT, PRIVATE)
+            KEY.open(found, TEXT, PRIVATE)
         reasons[raised.value.reason] += 1
     assert reasons == {"sealed": 10_000}

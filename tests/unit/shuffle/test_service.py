@@ -35,51 +35,46 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def test_a_service_without_requests_erases_old_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     analyzer = ReportAnalyzer(FEW, days=1.0, clock=lambda: now[0])
-    analyzer.run_key(RUN)
+    analyzer.new_key(RUN)
     monkeypatch.setattr(service_module, "_ERASE_EVERY", 0.01)
     app = service_module.application(analyzer, "token")
 
     async def idle() -> None:
         async with app.router.lifespan_context(app):
             await asyncio.sleep(0.1)
-            assert analyzer._db.execute("SELECT secret FROM run").fetchone() != (None,)
+            assert analyzer._db.execute("SELECT secret FROM round").fetchone() != (None,)
             now[0] = 86_401.0
             await asyncio.sleep(0.5)
 
     asyncio.run(idle())
-    assert analyzer._db.execute("SELECT secret FROM run").fetchone() == (None,)
+    assert analyzer._db.execute("SELECT secret FROM round").fetchone() == (None,)
 
 
 def test_the_same_sums_come_from_the_service(service: Service) -> None:
     analyzer = service.analyzer()
-    key = analyzer.run_key(RUN)
-    assert analyzer.run_key(RUN) == key
-    batch = batch_of(key, 30)
+    batch = batch_of(analyzer.new_key(RUN), 30)
     first = analyzer.sums(batch)
     again = analyzer.sums(replace(batch, sealed=batch.sealed[::-1]))
     assert first.accepted == 30
     assert np.array_equal(first.total, again.total)
-    with pytest.raises(AnalyzerRefusal, match="answered for another batch"):
+    with pytest.raises(AnalyzerRefusal, match="was used for another batch"):
         analyzer.sums(replace(batch, sealed=batch.sealed[1:]))
     with pytest.raises(AnalyzerRefusal, match="20 are the fewest"):
-        analyzer.sums(batch_of(key, 3, 2))
-    analyzer.end_run(RUN)
-    with pytest.raises(AnalyzerRefusal, match="has ended"):
-        analyzer.run_key(RUN)
+        analyzer.sums(batch_of(analyzer.new_key(RUN), 3))
 
 
 def test_nobody_is_answered_without_the_token(service: Service) -> None:
     for token in ("", "0" * 64, service.token.read_text().strip()[:-1]):
-        for method, path in (("POST", "/sums"), ("POST", "/runs/7/key"), ("DELETE", "/runs/7/key")):
-            assert service.ask(method, path, b"x", token)[0] == 401
+        for path in ("/sums", "/runs/7/keys"):
+            assert service.ask("POST", path, b"x", token)[0] == 401
 
 
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
-        ("GET", "/runs/7/key", b"", 405),
-        ("POST", "/runs/-7/key", b"", 409),
-        ("POST", f"/runs/{2**64}/key", b"", 409),
+        ("GET", "/runs/7/keys", b"", 405),
+        ("POST", "/runs/-7/keys", b"", 409),
+        ("POST", f"/runs/{2**64}/keys", b"", 409),
         ("POST", "/runs/7", b"", 404),
         ("POST", "/sums", b"", 409),
         ("POST", "/sums", os.urandom(1_000), 409),
@@ -96,13 +91,13 @@ def test_malformed_requests_are_refused(
 def test_a_key_of_another_signer_is_refused_by_the_server(service: Service) -> None:
     other = replace(service.analyzer(), key="ed25519:" + "0" * 64)
     with pytest.raises(AnalyzerError, match="sent no key of run 9"):
-        other.run_key(9)
+        other.new_key(9)
 
 
 def test_another_certificate_is_refused(service: Service, tmp_path: Path) -> None:
     _, other = make_certificate(tmp_path)
     with pytest.raises(AnalyzerError, match=r"does not answer: .*certificate"):
-        replace(service.analyzer(), certificates=other).run_key(9)
+        replace(service.analyzer(), certificates=other).new_key(9)
 
 
 def test_an_analyzer_that_is_gone_is_an_error(
@@ -111,7 +106,7 @@ def test_an_analyzer_that_is_gone_is_an_error(
     monkeypatch.setattr(remote_module, "_PAUSES", (0.0,))
     gone = replace(service.analyzer(), url="https://127.0.0.1:1")
     with pytest.raises(AnalyzerError, match="does not answer"):
-        gone.run_key(RUN)
+        gone.new_key(RUN)
 
 
 def test_a_key_is_not_replaced_and_not_made_by_serving(tmp_path: Path) -> None:

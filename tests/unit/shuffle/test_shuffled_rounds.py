@@ -22,7 +22,7 @@ from flower_ldp.node.gates import PaidReports
 from flower_ldp.node.startup import named_gate
 from flower_ldp.shuffle import AnalyzerError, ReportAnalyzer, ReportSums
 from flower_ldp.shuffle.batch import Batch
-from flower_ldp.shuffle.sealing import KEY_FIELD, ROUND_FIELD, RunKey, new_run_key, signer_of
+from flower_ldp.shuffle.sealing import KEY_FIELD, RoundKey, new_key, signer_of
 from flower_ldp.strategies import (
     CodewordStrategy,
     FixedLength,
@@ -180,12 +180,12 @@ def test_the_total_is_that_of_reports_in_the_open(tmp_path: Path) -> None:
     assert np.allclose(after["w"], 0.5 * found.total / np.linalg.norm(found.total), atol=1e-6)
 
 
-def asked_by(key: RunKey, **fields: Any) -> Message:
+def asked_by(key: RoundKey, **fields: Any) -> Message:
     """Return a message that states this key."""
     own = strategy_of(ReportAnalyzer(FEW, signing=SIGNING))
     (sent, *_) = ask(own)
     proposal = dict(sent.content.config_records[PROPOSAL_KEY])
-    proposal |= {KEY_FIELD: key.to_bytes().hex(), ROUND_FIELD: 1, **fields}
+    proposal |= {KEY_FIELD: key.to_bytes().hex(), **fields}
     kept = {name: one for name, one in proposal.items() if one is not None}
     sent.content[PROPOSAL_KEY] = ConfigRecord(kept)
     return sent
@@ -201,22 +201,22 @@ def refused(sent: Message, site: Context) -> str:
     return raised.value.detail
 
 
-OWN = new_run_key(SIGNING, 3, FEW)[0]
+OWN = new_key(SIGNING, 3, FEW)[0]
 
 
 @pytest.mark.parametrize(
     ("key", "why"),
     [
-        (new_run_key(bytes(32), 3, FEW)[0], "is not signed by ed25519:"),
+        (new_key(bytes(32), 3, FEW)[0], "is not signed by ed25519:"),
         (replace(OWN, minimum=FEW + 1), "is not signed by ed25519:"),
-        (replace(OWN, public=new_run_key(SIGNING, 3, FEW)[0].public), "is not signed by ed25519:"),
-        (new_run_key(SIGNING, 4, FEW)[0], "is of run 4, not of 3"),
-        (new_run_key(SIGNING, 3, FEW - 1)[0], "answers for 5 reports, and 6 reports at least"),
+        (replace(OWN, public=new_key(SIGNING, 3, FEW)[0].public), "is not signed by ed25519:"),
+        (new_key(SIGNING, 4, FEW)[0], "is of run 4, not of 3"),
+        (new_key(SIGNING, 3, FEW - 1)[0], "answers for 5 reports, and 6 reports at least"),
     ],
     ids=["signer", "minimum", "public", "run", "few"],
 )
 @outside_a_run
-def test_another_key_is_refused_before_the_charge(tmp_path: Path, key: RunKey, why: str) -> None:
+def test_another_key_is_refused_before_the_charge(tmp_path: Path, key: RoundKey, why: str) -> None:
     assert why in refused(asked_by(key), site_of(tmp_path))
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         assert ledger.verify().entries == 0
@@ -224,7 +224,7 @@ def test_another_key_is_refused_before_the_charge(tmp_path: Path, key: RunKey, w
 
 @pytest.mark.parametrize(
     "fields",
-    [{KEY_FIELD: None}, {ROUND_FIELD: None}, {KEY_FIELD: "00"}, {ROUND_FIELD: -1}],
+    [{KEY_FIELD: "text"}, {KEY_FIELD: "00"}, {KEY_FIELD: 7}],
 )
 @outside_a_run
 def test_malformed_fields_are_refused_before_the_charge(
@@ -236,7 +236,7 @@ def test_malformed_fields_are_refused_before_the_charge(
 
 @outside_a_run
 def test_nothing_leaves_in_the_open_where_an_analyzer_is_named(tmp_path: Path) -> None:
-    told = refused(asked_by(OWN, **{KEY_FIELD: None, ROUND_FIELD: None}), site_of(tmp_path))
+    told = refused(asked_by(OWN, **{KEY_FIELD: None}), site_of(tmp_path))
     assert told == "the policy names an analyzer, and the report would leave in the open"
 
 
@@ -257,7 +257,7 @@ def test_only_codewords_are_sealed() -> None:
     with pytest.raises(TypeError, match="has no argument analyzer"):
         GaussianStrategy(Gaussian(4.0, 1e-6), analyzer=None)  # type: ignore[call-arg]
     fields = signds_proposal(SignDS(4.0).sized(ENTRIES)).to_fields()
-    stated = {KEY_FIELD: OWN.to_bytes().hex(), ROUND_FIELD: 1}
+    stated = {KEY_FIELD: OWN.to_bytes().hex()}
     sent = asked_by(OWN)
     sent.content[PROPOSAL_KEY] = ConfigRecord({**fields, **stated})
     with pytest.raises(WireError, match="an analyzer adds up codewords, not signds"):
@@ -349,15 +349,16 @@ def test_an_analyzer_that_cannot_be_reached_ends_the_run(tmp_path: Path) -> None
 
 
 @outside_a_run
-def test_a_run_that_the_analyzer_has_ended_stops(tmp_path: Path, analyzer: ReportAnalyzer) -> None:
-    """Further rounds would spend epsilons for nothing."""
-    strategy = strategy_of(analyzer)
+def test_an_analyzer_that_lost_its_keys_costs_a_round(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    strategy = strategy_of(ReportAnalyzer(FEW, signing=SIGNING))
     replies = answers(ask(strategy), tmp_path)
-    analyzer.end_run(3)
-    with pytest.raises(RunStopped, match="gives no sums: run 3 has ended"):
-        strategy.aggregate_train(1, replies)
-    with pytest.raises(RunStopped, match="nobody was asked in round 2: run 3 has ended"):
-        ask(strategy, 2)
+    strategy._shuffler._analyzer = ReportAnalyzer(FEW, signing=SIGNING)  # type: ignore[union-attr]
+    assert unmoved(strategy, replies)["rejected-analyzer"] == 8
+    assert "the analyzer gives no sums: this key of run 3 was not made here" in caplog.text
+    _, metrics = aggregated(strategy, answers(ask(strategy), tmp_path))
+    assert metrics["accepted"] == 8
 
 
 @outside_a_run
@@ -387,7 +388,7 @@ def test_the_batch_tells_no_order_and_no_node(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("simulation_policy")
-def test_a_run_in_one_process_learns_and_its_key_is_erased(
+def test_a_run_in_one_process_learns_and_its_keys_are_erased(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = tmp_path / "state.sqlite"
@@ -398,8 +399,8 @@ def test_a_run_in_one_process_learns_and_its_key_is_erased(
         )
         assert cosine(result.arrays["w"].numpy(), UPDATE) > 0.3
         assert result.train_metrics_clientapp[4]["accepted"] == 8
-        rows = analyzer._db.execute("SELECT secret FROM run").fetchall()
-        assert rows == [(None,)]
+        rows = analyzer._db.execute("SELECT secret FROM round").fetchall()
+        assert rows == 4 * [(None,)]
     told = [one for one in caplog.messages if "if all answer: a client's report" in one]
     assert len(told) == 1
     assert "among 8, for the analyzer" in told[0]
