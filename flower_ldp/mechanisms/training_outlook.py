@@ -40,7 +40,7 @@ _MOST_SITES = 1_000
 _LEAST_SHORT = 1e-6
 #: Less noise is no advice: it has an epsilon that means nothing.
 _LEAST_NOISE = 0.3
-#: With less noise, a larger rate at the same epsilon has a ratio that is larger by a tenth or more.
+#: With less noise, more steps or a larger rate at the same epsilon can add a tenth to the ratio.
 _SPARSE = 1.0
 
 
@@ -175,7 +175,9 @@ class TrainingOutlook:
                 "Gradients of public rows narrow this (public_agreement in flower_ldp.training)."
             )
         if self.plan.noise < _SPARSE:
-            ways.append("More rows a step, by a larger rate, gain at the same epsilon.")
+            ways.append(
+                "More steps, or more rows a step by a larger rate, gain at the same epsilon."
+            )
         if self.plan.clip is not None:
             ways.append("A smaller clip, or none, lets short gradients count as much as long ones.")
         ways.append(

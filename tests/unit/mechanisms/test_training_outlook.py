@@ -71,7 +71,7 @@ def test_hopeless_is_followed_by_what_fits() -> None:
     assert "train the last layer alone" in told
     assert "larger rate" not in told
     sparse = outlook(0.0005, plan=replace(PLAN, noise=0.6, clip=3.0)).judgement()
-    assert "More rows a step" in sparse
+    assert "More steps, or" in sparse
     assert "A smaller clip" in sparse
     nothing = outlook(-0.01)
     assert nothing.verdict is Verdict.HOPELESS
@@ -88,7 +88,7 @@ def test_without_public_rows_it_is_certain_only_for_all_measured_models() -> Non
 
 
 @pytest.mark.parametrize(("epsilon", "steps"), [(0.5, 20), (2.0, 400), (8.0, 20)])
-def test_a_larger_rate_gains_where_it_is_said_to_and_fewer_steps_gain_nothing(
+def test_more_steps_and_a_larger_rate_gain_where_it_is_said_and_fewer_steps_do_not(
     epsilon: float, steps: int
 ) -> None:
     pytest.importorskip("scipy")
@@ -101,8 +101,9 @@ def test_a_larger_rate_gains_where_it_is_said_to_and_fewer_steps_gain_nothing(
         return found.ratios[0], found.judgement()
 
     small, told = ratio(0.01, steps)
-    if "More rows a step" in told:
+    if "More steps, or" in told:
         assert ratio(1.0, steps)[0] > 1.1 * small
+        assert ratio(0.01, 100 * steps)[0] > 1.1 * small
     assert ratio(0.01, steps // 4)[0] < 1.01 * small
     assert ratio(1.0, steps // 4)[0] < 1.01 * ratio(1.0, steps)[0]
 
