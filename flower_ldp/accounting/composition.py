@@ -24,18 +24,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from flower_ldp.errors import needed
 from flower_ldp.parameter_bounds import check_in, least
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, as_fraction, compose
 
-if TYPE_CHECKING:
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
-# Points across the bulk of the sum's law. Epsilons are rounded up to the grid, so fewer
-# points cost accuracy and never soundness.
-_POINTS = 1 << 18
+# Points across the bulk of the sum's law, and of the laws of all different epsilons together.
+# Fewer cost accuracy and never soundness.
+_POINTS, _POINTS_OF_ALL = 1 << 18, 1 << 22
 # Keeps steps and their exponentials within doubles.
 _FINEST = 1e-12
 # Standard deviations that the bulk spans: the rest weighs less than 1e-13.
@@ -89,8 +84,6 @@ def totals(events: Iterable[PrivacyEvent], *, delta: float) -> dict[Unit, Totals
     ------
     ValueError
         If delta is outside its interval.
-    ModuleNotFoundError
-        If the extra ``accounting`` (dp-accounting) is not installed.
     """
     check_in("(0, 1)", "delta", delta)
     events = [event for event in events if not event.is_conditional]
@@ -109,72 +102,34 @@ def totals(events: Iterable[PrivacyEvent], *, delta: float) -> dict[Unit, Totals
 def _approximate(
     events: tuple[PrivacyEvent, ...], pure: PrivacySpent, delta: float
 ) -> PrivacySpent | None:
+    # Imported here: it brings numpy, and pure sums do without it.
+    from flower_ldp.accounting.loss_sums import least_epsilon, response
+
     counts: Counter[float] = Counter()
     for event in events:
         counts[float(event.epsilon)] += event.count
     large = [epsilon * n for epsilon, n in counts.items() if epsilon > _LARGE_EPSILON]
     small = {epsilon: n for epsilon, n in counts.items() if epsilon <= _LARGE_EPSILON}
-    # Convolution in doubles errs by about 1e-17 a release in delta (at most 3e-14 was seen
-    # for 1,000 releases); this is taken off with room to spare.
-    slack = 1e-12 + 1e-15 * sum(small.values())
-    left = delta - pure.delta - slack
+    left = delta - pure.delta
     if left <= 0:
         return None
-    # By bisection on delta, to seven digits: the library's own inverse adds up e^-loss, which is 0
-    # or has few digits left at losses above 700.
-    composed = 0.0
-    if small:
-        delta_at = _composed(small).get_delta_for_epsilon
-        composed = _least_epsilon(delta_at, left, (0.0, pure.epsilon), 1e-7)
-    # The last factor covers the roundings of the grid and of the sum.
+    step = _grid(small) if small else 0.0
+    laws = [(response(epsilon, step), n) for epsilon, n in small.items()]
+    composed = least_epsilon(laws, left) if laws else 0.0
+    # The last factor covers the rounding of the sum.
     epsilon = min(math.fsum([composed, *large]) * (1 + 1e-12), pure.epsilon)
     return PrivacySpent(pure.unit, epsilon, delta)
-
-
-def _composed(counts: dict[float, int]) -> PrivacyLossDistribution:
-    """Return the law of the loss of ``counts`` (epsilon to number) responses."""
-    # Imported here: it brings scipy and takes a second, and pure sums do without it.
-    with needed("this bound needs dp-accounting", "accounting"):
-        from dp_accounting.pld import privacy_loss_distribution as pld
-
-    step = _grid(counts)
-    parts = []
-    for steps, n in _on_grid(counts, step).items():
-        lie = 1.0 / (1.0 + math.exp(steps * step))
-        # Losses are on the grid by construction. from_randomized_response would compute
-        # each as a difference of logarithms and round it, often up by a whole step. And
-        # PLDAccountant drops the count of such events: self_compose does not.
-        response = pld.PrivacyLossDistribution.create_from_rounded_probability(
-            {-steps: lie, steps: 1.0 - lie}, 0.0, step
-        )
-        parts.append(response.self_compose(n))
-    # Neighbours first, so that large laws are convolved a few times only.
-    while len(parts) > 1:
-        pairs = [a.compose(b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
-        parts = pairs + parts[len(pairs) * 2 :]
-    return parts[0]
 
 
 def _grid(counts: dict[float, int]) -> float:
     """Return the distance of grid points: exact for the epsilons as printed, if it can be."""
     deviation = math.sqrt(sum(n * epsilon**2 for epsilon, n in counts.items()))
     widest = 2 * math.fsum(n * epsilon for epsilon, n in counts.items())
-    coarsest = min(widest, _SPAN * deviation) / _POINTS
+    coarsest = min(widest, _SPAN * deviation) / min(_POINTS, _POINTS_OF_ALL // len(counts))
     printed = [as_fraction(epsilon) for epsilon in counts]
     denominator = math.lcm(*(value.denominator for value in printed))
     common = math.gcd(*(int(value * denominator) for value in printed))
     return max(common / denominator, coarsest, _FINEST)
-
-
-def _on_grid(counts: dict[float, int], step: float) -> Counter[int]:
-    """Return the numbers of responses by epsilon in steps, rounded up."""
-    found: Counter[int] = Counter()
-    for epsilon, n in counts.items():
-        steps = epsilon / step
-        # A quotient of printed decimals that misses its integer by rounding alone is it.
-        near = round(steps)
-        found[near if abs(steps - near) < 1e-13 * steps else math.ceil(steps)] += n
-    return found
 
 
 def _least_epsilon(

@@ -169,10 +169,6 @@ def _losses(parts: tuple[Fixed, ...]) -> Losses:
     """Return the losses of all parts, on one grid."""
     spans = [_span(part) for part in parts]
     unit = max(min(one.unit for one in spans), *(one.least for one in spans))
-    pure = [part.epsilon for part in parts if isinstance(part, PureReleases)]
-    if pure:  # no rounding where it can be helped
-        fits = min(pure) / math.ceil(min(pure) / unit)
-        unit = max(fits, *(one.least for one in spans))
     found: list[tuple[LossLaw, int]] = []
     for part in parts:
         if isinstance(part, PureReleases):

@@ -34,6 +34,8 @@ Array = NDArray[np.float64]
 
 _UNIT = 2.0**-53
 _ROUNDING = 1e-12
+# What the share of a response's mass may be off by, of up to 2^20 steps on each side.
+_SHARE = 1e-9
 # Added to each delta: below it, doubles lose digits.
 _TINY = 1e-300
 # Points of a law by which a tilt is chosen: any tilt gives a bound, a good one a tight one.
@@ -68,25 +70,36 @@ Losses = Sequence[tuple[LossLaw, int]]
 
 
 def response(epsilon: float, unit: float) -> LossLaw:
-    """Return the loss of binary randomized response, whose epsilon is rounded up to the grid."""
+    """Return the loss of binary randomized response, of which both ends go to points of the grid.
+
+    Of the mass at a loss of l between a and a + unit, (e^-(l - a) - e^-unit) / (1 - e^-unit) goes
+    to a and the rest to a + unit: no delta is less for it (Doroshenko et al. 2022, "Connect the
+    dots").
+    """
     steps = epsilon / unit
-    end = round(steps) if abs(steps - round(steps)) < 1e-13 * steps else math.ceil(steps)
-    masses = np.zeros(2 * end + 1)
-    masses[-1] = 1.0 / (1.0 + math.exp(-end * unit))
-    masses[0] = math.exp(-end * unit) * masses[-1]
+    # A quotient of printed decimals that misses its integer by rounding alone is it.
+    steps = round(steps) if abs(steps - round(steps)) < 1e-13 * steps else steps
+    end, true = math.ceil(steps), 1.0 / (1.0 + math.exp(-epsilon))
+    above, masses = end - steps, np.zeros(2 * end + 1)
+    for place, part, mass in ((0, 1.0 - above, math.exp(-epsilon) * true), (-2, above, true)):
+        margin = _SHARE if above else 0.0
+        lower = max(0.0, math.expm1(part * unit) / math.expm1(unit) - margin)
+        masses[place] += mass * lower
+        masses[place + 1] += mass * (1.0 - lower)
     return LossLaw(unit, -end, masses, 0.0)
 
 
 class LossSum:
-    """Law of the sum of independent losses, exact to many digits near ``around``."""
+    """Law of the sum of independent losses, exact to many digits near ``around`` or its mean."""
 
     def __init__(self, losses: Losses, *, around: float) -> None:
         unit, steps = losses[0][0].unit, sum(number for _, number in losses)
         first = sum(number * law.first for law, number in losses)
         widest = 1 + sum(number * (len(law.masses) - 1) for law, number in losses)
-        around = min(around, (first + widest) * unit)  # no sum is larger
         coarse = [(*_coarsened(law), number) for law, number in losses]
         fine = [(law.losses, law.masses, number) for law, number in losses]
+        mean = sum(number * float(masses @ points) for points, masses, number in fine)
+        around = min(max(around, mean), (first + widest) * unit)  # no sum is larger
         tilt = _tilt(coarse, around)
         while tilt > 0 and _log_moment(fine, tilt) > tilt * around:
             # Too far, as few points show where the largest losses lie only roughly.
@@ -146,6 +159,8 @@ def least_epsilon(losses: Losses, delta: float) -> float:
     if enough(0.0):
         return 0.0
     found = chernoff_epsilon(losses, delta)
+    if enough(found):
+        found = least(enough, 0.0, found, _PRECISION)
     while True:
         total = LossSum(losses, around=found)
         low, high = 0.0, 2.0 * found + 1.0

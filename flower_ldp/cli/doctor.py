@@ -28,12 +28,9 @@ EXTRAS = {
     "torch": (("torch",), "split learning, losses for randomized labels"),
     "simulation": (("ray",), "simulated nodes of flwr run (flower-ldp simulate needs none)"),
     "plots": (("matplotlib",), "plots of the examples"),
-    "accounting": (("dp_accounting", "scipy"), "totals with a delta, flower-ldp audit"),
-    "dpsgd": (("torch", "dp_accounting", "scipy"), "DP-SGD, flower-ldp plan dpsgd"),
-    "adapters": (
-        ("torch", "dp_accounting", "scipy", "peft"),
-        "adapters of a large model by DP-SGD",
-    ),
+    "accounting": (("scipy",), "flower-ldp audit"),
+    "dpsgd": (("torch", "scipy"), "DP-SGD, flower-ldp plan dpsgd"),
+    "adapters": (("torch", "scipy", "peft"), "adapters of a large model by DP-SGD"),
     "evaluation": (("sklearn",), "scores of clusters, images of the examples"),
     "shuffle": (
         ("cryptography.hazmat.primitives.hpke", "starlette", "uvicorn"),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, TypeAlias
 
-from flower_ldp.accounting.composition import Totals, totals
+from flower_ldp.accounting.composition import totals
 from flower_ldp.accounting.zcdp import life_by_zcdp, zcdp_totals
 from flower_ldp.cli.output import Report
 from flower_ldp.facts import Fact, keyed, note, number
@@ -89,21 +89,15 @@ def price(
     return facts
 
 
-def composed(
-    events: Sequence[PrivacyEvent], rounds: int, delta: float, report: Report
-) -> list[Fact]:
+def composed(events: Sequence[PrivacyEvent], rounds: int, delta: float) -> list[Fact]:
     """Return the cost of rounds and its meaning.
 
     ``events`` are those of one round, all per client and pure. ``delta`` is for the bound by loss
-    distributions; if that cannot be computed, the report gets a warning.
+    distributions.
     """
     planned = [replace(event, count=event.count * rounds) for event in events]
     one, pure = compose(events)[Unit.CLIENT], compose(planned)[Unit.CLIENT]
-    found, told = Totals(pure, None), ""
-    try:
-        found = totals(planned, delta=delta)[Unit.CLIENT]
-    except ModuleNotFoundError as error:
-        report.warn(str(error))
+    found, told = totals(planned, delta=delta)[Unit.CLIENT], ""
     by_loss, smaller = found.approximate, found.smaller
     if by_loss is not None:
         gain = "" if by_loss.epsilon < pure.epsilon else "no less: "

@@ -152,7 +152,7 @@ class LaplaceNoise:
         if self.classes is not None:
             facts += costs.bytes_up(eval_report_length(EvalProposal(mechanism, {})), self.rounds)
         report.tell(*facts)
-        report.tell(*costs.composed(mechanism.events(), self.rounds, self.delta, report))
+        report.tell(*costs.composed(mechanism.events(), self.rounds, self.delta))
 
     def _chosen(self, report: Report) -> tuple[LaplacePlan, Laplace]:
         """Return the setting that was named in one of three ways, and its mechanism."""

@@ -112,7 +112,7 @@ class SignDSRun:
             report.tell(*sizes, *self._outlook(mechanism, plan))
         costs.warn_of_delta(self.delta, self.clients, report)
         events = (*mechanism.events(), *bits)
-        report.tell(*costs.composed(events, self.rounds, self.delta, report))
+        report.tell(*costs.composed(events, self.rounds, self.delta))
         if self.reports is not None:
             report.tell(*self._shuffle(compose(events)[Unit.CLIENT].epsilon, self.reports))
         if self.epsilon is not None and self.total_epsilon is not None:
@@ -253,7 +253,7 @@ class CodewordRun:
             Fact("code.cosine", cosine, "cosine of a round's step", text=of_round),
             *(self._beside_signds(plan.efficiency, cosine) if self.params >= _LEAST_SIGNDS else ()),
         )
-        report.tell(*costs.composed(mechanism.events(), self.rounds, self.delta, report))
+        report.tell(*costs.composed(mechanism.events(), self.rounds, self.delta))
 
     def _beside_signds(self, efficiency: float, cosine: float | None) -> list[Fact]:
         """Say what SignDS's reports are worth at the same epsilon, its sizes chosen."""

@@ -388,10 +388,7 @@ class SpendingLog(RoundCallback[Round]):
         most: Counter[PrivacyEvent] = Counter()
         for asked in self._asked.values():
             most |= asked
-        try:
-            bounds = totals(_repeated(most.items()), delta=delta)
-        except ModuleNotFoundError:  # dp-accounting is an extra: the sums hold without it
-            return units
+        bounds = totals(_repeated(most.items()), delta=delta)
         return {unit: Totals(one, bounds[unit].approximate).smaller for unit, one in units.items()}
 
     def _shuffle(self, delta: float) -> ShuffleBound | None:

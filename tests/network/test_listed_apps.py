@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("dp_accounting")
+pytest.importorskip("scipy")
 
 from flower_ldp.accounting.ledger import Ledger
 from flower_ldp.app_digests import bundle_of, digest_of, this_environment

@@ -31,7 +31,7 @@ TUTORIALS: dict[str, tuple[str, ...]] = {
     "06_private_labels": ("dp_accounting", "opacus", "torch"),
     "07_two_hospitals": ("torch",),
     "08_data_owner": (),
-    "09_five_hospitals": ("dp_accounting", "torch"),
+    "09_five_hospitals": ("scipy", "torch"),
     "10_three_sites": (),
     "11_statistics": (),
     "12_a_shuffler": ("cryptography.hazmat.primitives.hpke",),

@@ -85,7 +85,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "mechanisms": frozenset({"numpy"}),
     "extensions": frozenset({"numpy"}),
     "conformance": frozenset({"numpy", "pytest", "flwr"}),
-    "accounting": frozenset({"numpy", "scipy", "dp_accounting"}),
+    "accounting": frozenset({"numpy", "scipy"}),
     "app_digests": frozenset({"flwr"}),
     "policy": frozenset({"pydantic", "pydantic_core"}),
     "wire": frozenset({"numpy"}),

@@ -404,7 +404,6 @@ def test_figures_of_several_rounds(rounds: int, value: float) -> None:
 
 
 def test_rounds_without_a_crowd_are_those_of_randomized_responses() -> None:
-    pytest.importorskip("dp_accounting")
     pure = totals([PrivacyEvent("bit", 0.2, count=60)], delta=1e-5)[Unit.CLIENT].approximate
     assert pure is not None
     every = ShuffledReports((FavouredPart(0.2, 0.5),), 1)

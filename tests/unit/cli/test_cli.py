@@ -61,7 +61,6 @@ def test_the_console_entry_is_the_module() -> None:
 def test_exit_codes_of_the_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("dp_accounting")
     for words, code in (("--params 100 --epsilon 1", 0), ("--params x", 2)):
         monkeypatch.setattr(sys, "argv", ["flower-ldp", "plan", *words.split()])
         with pytest.raises(SystemExit) as ended:

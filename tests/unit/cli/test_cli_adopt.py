@@ -14,7 +14,7 @@ from flower_ldp.policy import load_policy
 from tests.cli import facts, flower_ldp, refused
 from tests.unit.cli import adopt_apps as apps
 
-pytest.importorskip("dp_accounting")
+pytest.importorskip("scipy")
 FEW = ("--clients", 5, "--examples", 100)
 MANY = ("--clients", 1000, "--params", 2010)
 

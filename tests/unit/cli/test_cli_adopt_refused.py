@@ -10,7 +10,7 @@ import pytest
 from tests.cli import Done, facts, flower_ldp
 from tests.unit.cli import adopt_apps as apps
 
-pytest.importorskip("dp_accounting")
+pytest.importorskip("scipy")
 FEW = ("--clients", 5, "--examples", 100)
 MADE = '"Größe"; app = ClientApp()\n'
 MINE = "from ward.my import ClientApp\n"

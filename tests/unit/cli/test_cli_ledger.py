@@ -115,7 +115,6 @@ def test_show_tells_parts_conditions_and_waivers_apart(tmp_path: Path) -> None:
         charge(ledger, "n", 0, claim, data="ward-7#layout/train/2")
         freed = {"signds": (Unit.LABEL,)}
         ledger.charge(Charge("ward-7", 1, "w", "train", b"x", (SIGNDS,), waived=freed), LIFE)
-    pytest.importorskip("dp_accounting")
     found = facts("ledger", "show", path, "--delta", 1e-6)
     assert cells(found["totals"], "unit", "epsilon", "counted_epsilon", "parts") == [
         ("client", "0.8", "0.8", 3),
@@ -196,7 +195,6 @@ def test_a_policy_of_another_ledger_is_said(tmp_path: Path, policy: Path) -> Non
 
 
 def test_show_adds_the_bound_by_loss_distributions(file: Path) -> None:
-    pytest.importorskip("dp_accounting")
     found = facts("ledger", "show", file, "--delta", 1e-4)["bounds"]
     events = [PrivacyEvent("signds", 0.8, count=4), PrivacyEvent("magrr", 0.1, count=4)]
     ward = totals(events, delta=1e-4)[Unit.CLIENT]
@@ -212,8 +210,6 @@ def test_show_adds_the_bound_by_loss_distributions(file: Path) -> None:
     "words", [("show",), ("show", "--delta", 1e-5), ("verify",), ("export",)], ids=str
 )
 def test_looking_changes_nothing(file: Path, words: tuple[object, ...]) -> None:
-    if "--delta" in words:
-        pytest.importorskip("dp_accounting")
     journal = Path(f"{file}-journal")
     before = [(path.read_bytes(), path.stat().st_mtime_ns) for path in (file, journal)]
     assert flower_ldp("ledger", words[0], file, *words[1:]).code == 0

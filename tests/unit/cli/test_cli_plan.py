@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +72,6 @@ def by_zcdp(events: list[PrivacyEvent]) -> dict[str, object]:
 
 @pytest.mark.parametrize(("epsilon", "rounds", "magnitude"), [(1, 80, None), (0.1, 100, 0.25)])
 def test_totals(epsilon: float, rounds: int, magnitude: float | None) -> None:
-    pytest.importorskip("dp_accounting")
     bit = () if magnitude is None else ("--magnitude-epsilon", magnitude)
     found = facts(*LENET, "--epsilon", epsilon, "--rounds", rounds, *bit, "--delta", 1e-6)
     events = [PrivacyEvent("signds", epsilon, count=rounds)]
@@ -133,7 +131,6 @@ def test_an_update_of_one_entry_has_no_signal() -> None:
 
 
 def test_a_small_top_set_is_a_plain_warning() -> None:
-    pytest.importorskip("dp_accounting")
     ask = ("plan", "--params", 100, "--epsilon", 1, "--k", 0.2)
     done = flower_ldp(*ask)
     assert done.code == 0
@@ -250,7 +247,6 @@ def test_a_plan_goes_on_with_the_epsilon_that_fits() -> None:
     ],
 )
 def test_what_does_not_fit_ends_with_1(words: tuple[object, ...], rounds: int) -> None:
-    pytest.importorskip("dp_accounting")
     done = flower_ldp(*LENET, *words)
     assert done.code == 1
     assert done.err.startswith(f"error: {rounds} rounds do not fit")
@@ -278,19 +274,9 @@ def test_more_than_a_selection_takes_is_said() -> None:
 
 
 def test_a_delta_that_protects_nobody_is_said() -> None:
-    pytest.importorskip("dp_accounting")
     ask = (*LENET, "--epsilon", 1, "--clients", 1000)
     assert facts(*ask, "--delta", 1e-3)["warnings"]
     assert not facts(*ask, "--delta", 1e-6)["warnings"]
-
-
-def test_without_dp_accounting_the_pure_sum_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
-    found = facts(*LENET, "--epsilon", 1, "--rounds", 80)
-    assert found["ok"]
-    assert "pip install 'flower-ldp[accounting]'" in found["warnings"][0]
-    assert found["epsilon"]["total_pld"] is None
-    assert found["epsilon"]["total_smaller"] == 80.0
 
 
 def test_signds_may_be_named() -> None:

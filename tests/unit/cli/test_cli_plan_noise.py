@@ -46,7 +46,6 @@ def test_the_published_setting_is_460520_a_row() -> None:
 
 
 def test_rows_rounds_and_bytes_of_laplace() -> None:
-    pytest.importorskip("dp_accounting")
     ask = ("plan", "laplace", "--epsilon", 0.5, "--classes", 10, "--rows", 4, "--rounds", 30)
     found = facts(*ask, "--clients", 25, "--delta", 1e-6)
     events = [PrivacyEvent("laplace", 0.5, count=120)]

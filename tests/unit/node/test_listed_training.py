@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("scipy")
-pytest.importorskip("dp_accounting")
 
 from flwr.app import ConfigRecord, Context, Message, MetricRecord, RecordDict
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from flower_ldp.accounting import shuffle_bound
@@ -120,10 +118,3 @@ def test_no_conditional_line_without_a_gain_or_where_a_part_promises_a_client_no
     proposals = asked({1: 1}, *events)
     proposals.answered(events, reports)
     assert proposals.report(delta=1e-6).shuffle is None
-
-
-def test_the_sums_stand_alone_without_the_accounting_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
-    monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    report = asked({1: 400}, SMALL).report(delta=1e-6)
-    assert report.smaller == report.units
