@@ -19,12 +19,13 @@ UNITS = {
     "superlink": "flower-superlink.service",
     "node": "flower-ldp-supernode.service",
     "app": "flower-app.service",
+    "analyzer": "flower-ldp-analyzer.service",
 }
 
 
-def compose() -> dict[str, Any]:
-    """Return the compose file."""
-    found = yaml.safe_load((DEPLOYMENT / "compose.yaml").read_text(encoding="utf-8"))
+def compose(name: str = "compose.yaml") -> dict[str, Any]:
+    """Return a compose file."""
+    found = yaml.safe_load((DEPLOYMENT / name).read_text(encoding="utf-8"))
     assert isinstance(found, dict)
     return found
 
@@ -43,7 +44,8 @@ def unit(part: str) -> dict[str, list[str]]:
 def command(sample: str, part: str) -> list[str]:
     """Return a part's command as it stands in a sample."""
     if sample == "compose":
-        return [str(one) for one in compose()["services"][part]["command"]]
+        file = compose("compose.analyzer.yaml" if part == "analyzer" else "compose.yaml")
+        return [str(one) for one in file["services"][part]["command"]]
     (line,) = unit(part)["ExecStart"]
     return shlex.split(line)
 
@@ -58,6 +60,7 @@ def here(words: list[str], places: Mapping[str, str]) -> list[str]:
     """
     program = Path(words[0]).name
     start = {
+        "flower-ldp": [sys.executable, "-m", "flower_ldp"],
         "flower-ldp-supernode": list(NODE),
         "flower-ldp-superexec": [sys.executable, "-m", "flower_ldp.node.app_executor"],
     }.get(program, [program])
@@ -69,5 +72,5 @@ def here(words: list[str], places: Mapping[str, str]) -> list[str]:
     for word in rest:
         value = word.partition("=")[2] if word.startswith("--") and "=" in word else word
         assert not value.startswith("/") or value.startswith(allowed), f"{word} is left"
-        assert not re.search(r"example\.org|0\.0\.0\.0|\b909\d\b", word), f"{word} is left"
+        assert not re.search(r"example\.org|0\.0\.0\.0|\b9(09\d|443)\b", word), f"{word} is left"
     return [*start, *rest]

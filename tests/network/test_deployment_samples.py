@@ -208,8 +208,7 @@ def test_systemd_finds_nothing_wrong_with_the_units(few_sites: bool, tmp_path: P
         files["few-sites.conf"].parent.mkdir()
     for name, file in files.items():
         text = (DEPLOYMENT / "systemd" / name).read_text(encoding="utf-8")
-        for program in ("flower-superlink", "flower-ldp-supernode", "flower-ldp-superexec"):
-            text = text.replace(f"/opt/flower-ldp/bin/{program}", "/bin/true")
+        text = re.sub(r"/opt/flower-ldp/bin/[\w-]+", "/bin/true", text)
         file.write_text(text, encoding="utf-8")
     units = [str(files[name]) for name in names]
     verify = ["systemd-analyze", "verify", *units]

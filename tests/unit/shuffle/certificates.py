@@ -31,7 +31,7 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
-    own, certificate = folder / "tls.key", folder / "tls.pem"
+    own, certificate = folder / "server.key", folder / "server.pem"
     own.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     certificate.write_bytes(built.public_bytes(Encoding.PEM))
     return own, certificate

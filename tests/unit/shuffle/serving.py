@@ -26,8 +26,8 @@ def command(*words: str) -> list[str]:
 class Service:
     """A process that serves, which can be killed and started again."""
 
-    def __init__(self, folder: Path, minimum: int = FEW) -> None:
-        self.folder, self.minimum = folder, minimum
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.key, self.token = folder / "analyzer.key", folder / "analyzer.key.token"
         made = subprocess.run(
             command("keygen", str(self.key)), check=True, capture_output=True, text=True
@@ -37,16 +37,15 @@ class Service:
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
 
-    def begin(self) -> None:
-        words = ["serve", "--key", str(self.key), "--minimum", str(self.minimum)]
-        words += ["--port", str(self.port), "--state", str(self.folder / "state.sqlite")]
-        words += ["--tls-key", str(self.tls_key), "--tls-certificate", str(self.certificate)]
+    def begin(self, words: list[str]) -> None:
         log = (self.folder / "log").open("ab")
         with log:
-            self.process = subprocess.Popen(command(*words), stdout=log, stderr=log)
+            self.process = subprocess.Popen(words, stdout=log, stderr=log)
 
     def start(self) -> None:
-        self.begin()
+        words = ["serve", "--key", str(self.key), "--minimum", str(FEW), "--port", str(self.port)]
+        words += ["--tls-key", str(self.tls_key), "--tls-certificate", str(self.certificate)]
+        self.begin(command(*words, "--state", str(self.folder / "state.sqlite")))
         end = time.monotonic() + 120.0
         while time.monotonic() < end:
             assert self.process is not None
