@@ -94,6 +94,9 @@ class RowModel:
         views = self._gradient.split([one.numel() for one in parameters])
         self._parts = [view.view_as(one) for view, one in zip(views, parameters, strict=True)]
         self._before = b""
+        #: Rows asked for and failed since the last line about them; whether a cause was logged.
+        self._asked = self._failed = 0
+        self._told = False
 
     def passes(self) -> IsolatedPasses:
         """Return the context in which rows are computed."""
@@ -101,6 +104,7 @@ class RowModel:
 
     def row(self, passes: IsolatedPasses, weights: Tensors, index: int) -> torch.Tensor | None:
         """Return a **private** row's result, valid until the next row; None if it fails."""
+        self._asked += 1
         try:
             passes.begin({**self._fixed, **weights})
             found = self._computed(self._rows.read(index))
@@ -112,8 +116,18 @@ class RowModel:
         except BaseException as error:  # a row that exits is a row that fails
             if self._rows.strict:
                 raise
-            say(_log, logging.WARNING, "a row counts as zero: %s", cause_of(error))
+            self._failed += 1
+            if not self._told:
+                say(_log, logging.WARNING, "a row counts as zero: %s", cause_of(error))
+            self._told = True
             return None
+
+    def log_failed(self) -> None:
+        """Log how many of the rows since the last call failed; the owner's log has one cause."""
+        if self._failed:
+            text = "%d of %d rows count as zero"
+            say(_log, logging.WARNING, text, self._failed, self._asked)
+        self._asked = self._failed = 0
 
     def check(self, weights: Tensors) -> None:
         """Run the model on the public row; raise ValueError if it fails or a buffer changes."""
@@ -238,6 +252,7 @@ class StepSum:
             for rows in examples:
                 clipped.add(self._example(passes, weights, rows))
             self._model.check_nothing_kept(passes)
+        self._model.log_failed()
         return clipped.total
 
     def _example(

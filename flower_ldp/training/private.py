@@ -313,6 +313,7 @@ def example_total(
                 found = [asked.row(passes, state, index) for index in one]
                 total = total + weigh([None if row is None else float(row) for row in found])
             asked.check_nothing_kept(passes)
+        asked.log_failed()
         return torch.from_numpy(total)
 
     examples, rng = Examples(len(rows), groups, max_rows), RandomSource.from_os()

@@ -120,8 +120,14 @@ class Raising(nn.Linear):
         return super().forward(x)
 
 
-def test_a_row_for_which_the_model_raises_counts_as_zero(tmp_path: Path) -> None:
+def test_a_row_for_which_the_model_raises_counts_as_zero(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The owner's log has its cause once, and in each step how many failed."""
     found = weights(Site(tmp_path, arguments={"model": lambda: Raising(2, 1)}).ask())
+    said = [told for told in (one.getMessage() for one in caplog.records) if "as zero" in told]
+    assert "counts as zero: ZeroDivisionError: three" in said[0]
+    assert said[1:] == ["1 of 8 rows count as zero"] * 3
     assert found == pytest.approx(expected([[r] for i, r in enumerate(ROWS) if i != 3]), rel=1e-5)
 
 
