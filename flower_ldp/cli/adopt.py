@@ -28,6 +28,8 @@ app = single()
 
 #: Steps of a round, and the share of a client's rows in each: together one pass.
 _STEPS, _RATE = 5, 0.2
+#: Rounds of an app that does not name them.
+_ROUNDS = 10
 _POLICY = "policy.yaml"
 #: Routes that have a diff, and what their policy is of.
 _CHANGES: dict[str, Route] = {"codeword": "codeword", "dpsgd": "dpsgd", "statistics": "counts"}
@@ -127,7 +129,8 @@ class Adoption:
         handlers = codes[0].handlers(app)
         route, reason = self._route(codes[0], handlers, library, clients)
         rounds = config.get("num-server-rounds")
-        policy = self._policy(route, rounds if type(rounds) is int and rounds > 0 else 10)
+        named = rounds if type(rounds) is int and rounds > 0 else 0
+        policy = self._policy(route, named or _ROUNDS)
         report.tell(
             Fact("library", library, "library"),
             Fact("clients", clients, "clients", f", by {source}"),
@@ -142,6 +145,9 @@ class Adoption:
         imports: list[str] = []
         notes: list[Note] = []
         if route == "dpsgd":
+            if policy is not None and not named:
+                why = f"is no number, so the plan has {_ROUNDS} rounds: set it, and ask again"
+                report.warn(f"pyproject.toml: num-server-rounds {why}")
             notes, imports = training(codes, handlers["train"], library)
         notes += put_gate(codes, app, route, imports)
         if route == "statistics":

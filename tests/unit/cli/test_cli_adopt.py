@@ -294,6 +294,16 @@ def test_the_route_follows_from_clients_and_weights(folder: Path) -> None:
     assert (facts(*ask)["route"], facts(*ask)["clients"]) == ("codeword", 300)
 
 
+def test_rounds_that_the_app_does_not_name_are_told(folder: Path) -> None:
+    told = "num-server-rounds is no number, so the plan has 10 rounds"
+    assert not any(told in one for one in facts("adopt", folder, *FEW)["warnings"])
+    project = folder / "pyproject.toml"
+    project.write_text(apps.PROJECT.replace("num-server-rounds = 4", 'num-server-rounds = "4"'))
+    found = facts("adopt", folder, *FEW)
+    assert any(told in one for one in found["warnings"])
+    assert "rounds: 10," in found["policy"]
+
+
 def test_a_model_is_imported_only_if_asked(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     ask = ("--clients", 1000, "--import-model")
