@@ -4,7 +4,7 @@ import shlex
 import sys
 from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Annotated, Literal
@@ -17,7 +17,7 @@ from flower_ldp.cli.adopt_edits import put_gate, put_strategy, with_dependency
 from flower_ldp.cli.adopt_loop import training, unstoppable
 from flower_ldp.cli.adopt_query import put_question
 from flower_ldp.cli.output import Report, command, single, wrong
-from flower_ldp.cli.route_policy import Route, RoutePolicy
+from flower_ldp.cli.policy_sample import PolicySample, Route
 from flower_ldp.errors import ConfigError, one_line, quoted
 from flower_ldp.facts import Fact
 from flower_ldp.parameter_bounds import Bounded
@@ -33,7 +33,6 @@ _ROUNDS = 10
 _POLICY = "policy.yaml"
 #: Routes that have a diff, and what their policy is of.
 _CHANGES: dict[str, Route] = {"codeword": "codeword", "dpsgd": "dpsgd", "statistics": "counts"}
-_NO_PLAN = (None, None, None)
 #: Modules whose models a client trains; those built on others come first.
 _TREES = ("xgboost", "catboost", "lightgbm")
 _LANGUAGE = ("trl", "peft")
@@ -249,13 +248,11 @@ class Adoption:
         examples = None if route == "codeword" else self.examples
         if route not in _CHANGES or (route != "codeword" and examples is None and not self.write):
             return None
-        delta, plan = (
-            (self.delta, (rounds, _STEPS, _RATE)) if route == "dpsgd" else (None, _NO_PLAN)
-        )
+        sample = PolicySample(simulation=True, epsilon=self.epsilon, examples=examples)
+        if route == "dpsgd":
+            sample = replace(sample, delta=self.delta, rounds=rounds, steps=_STEPS, rate=_RATE)
         try:
-            return RoutePolicy(
-                _CHANGES[route], self.epsilon, delta, 1, examples, plan, None, True
-            ).text()
+            return sample.text(_CHANGES[route])
         except ValueError as error:
             told = (
                 f"DP-SGD in {quoted(rounds)} rounds (num-server-rounds) of {_STEPS} steps: {error}"

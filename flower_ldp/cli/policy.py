@@ -2,11 +2,7 @@
 
 import os
 from collections.abc import Iterable
-from importlib.resources import files
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from flower_ldp.accounting.amounts import Amount
 from flower_ldp.accounting.dpsgd import check_noise
@@ -15,14 +11,12 @@ from flower_ldp.accounting.ledger.anchor import anchor_of
 from flower_ldp.accounting.ledger.charges import NO_RUN, told
 from flower_ldp.accounting.zcdp import zcdp_cost
 from flower_ldp.cli.output import File, Report, command, group
-from flower_ldp.cli.route_policy import Route, RoutePolicy, refuse_options_of_a_route
+from flower_ldp.cli.policy_sample import PolicySample
 from flower_ldp.errors import RefusalError
 from flower_ldp.facts import Fact, keyed
 from flower_ldp.mechanisms import Gaussian
-from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS
-from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.policy import Policy, load_own_policy
-from flower_ldp.policy.sections import Allowance, ExampleName
+from flower_ldp.policy.sections import Allowance
 from flower_ldp.privacy import PrivacyEvent, PrivacySpent, Unit, meaning
 
 #: What an allowance says of a release's cost.
@@ -32,60 +26,7 @@ _CHECK = "flower-ldp policy check client_policy.yaml"
 app = group(_SAMPLE, _CHECK)
 
 
-@command(app, "sample", _SAMPLE)
-def sample(
-    report: Report,
-    simulation: bool = False,
-    for_: Annotated[Route | None, typer.Option("--for")] = None,
-    epsilon: Annotated[float, Bounded("(0, 1000000]")] = 8.0,
-    delta: Annotated[float | None, Bounded("[0, 1)")] = None,
-    answers: Annotated[int, Bounded("[1, 1000000]")] = 1,
-    examples: Annotated[int | None, Bounded("[1, 1000000000000]")] = None,
-    example: ExampleName = "row",
-    rounds: Annotated[int | None, Bounded(f"[1, {MOST_ROUNDS}]")] = None,
-    steps: Annotated[int | None, Bounded(f"[1, {MOST_STEPS}]")] = None,
-    rate: Annotated[float | None, Bounded("[1e-9, 1]")] = None,
-    app_: Annotated[Path | None, typer.Option("--app", metavar="APP")] = None,
-) -> None:
-    """Print a policy to start from: one with every field, or the one that a route needs.
-
-    Parameters
-    ----------
-    simulation
-        For simulated clients, whose data is not real.
-    for_
-        Route of the app at hand: print the few lines that allow it and nothing else.
-    epsilon
-        With --for: of one answer, or of a whole DP-SGD plan.
-    delta
-        With --for: the same. By default 1e-5 for gaussian and dpsgd, which need one, else 0.
-    answers
-        With --for: how many answers, or plans, the data gives in its life.
-    examples
-        With --for: how many rows or patients there are, which dpsgd needs.
-    example
-        With --for: what an example is; the app says whose each row is.
-    rounds
-        With --for dpsgd: of the plan that the server must keep to; by default the server proposes.
-    steps
-        With --rounds: noisy steps of a round.
-    rate
-        With --rounds: probability that a row takes part in a step.
-    app_
-        With --for dpsgd or labels: app's folder or bundle (.fab) that you have read, for the
-        guarded node.
-    """
-    if for_ is not None:
-        plan = (rounds, steps, rate)
-        text = RoutePolicy(
-            for_, epsilon, delta, answers, examples, plan, app_, simulation, example
-        ).text()
-        name = f"{for_}.yaml"
-    else:
-        refuse_options_of_a_route()
-        name = "simulation_policy.yaml" if simulation else "client_policy.yaml"
-        text = files("flower_ldp.cli").joinpath("samples", name).read_text(encoding="utf-8")
-    report.line(text.rstrip("\n"), name=name, text=text)
+command(app, "sample", _SAMPLE)(PolicySample)
 
 
 @command(app, "check", _CHECK)
