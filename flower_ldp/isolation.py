@@ -8,7 +8,8 @@ changed is reset:
 - torch uses one thread, gradients, no autocast, denormal numbers and the app's default dtype;
   warnings are ignored; TorchScript and ``torch.compile`` run without their optimizers, whose
   results change from call to call;
-- the generators of torch, numpy and ``random`` get fresh entropy of the operating system.
+- the generators of torch, numpy and ``random`` get fresh entropy of the operating system
+  (:mod:`~flower_ldp.generators`).
 
 At the end all of it is restored. State in closures, or inside objects that attributes name, is not
 covered: see docs/dpsgd_release.md.
@@ -17,7 +18,6 @@ covered: see docs/dpsgd_release.md.
 from __future__ import annotations
 
 import os
-import random
 import sys
 import warnings
 from collections import OrderedDict, deque
@@ -33,15 +33,14 @@ import torch
 import torch._dynamo  # now: importing it in a pass, or in another thread beside one, would fail it
 from torch import nn
 
+from flower_ldp.generators import Generators
+
 Tensors = Mapping[str, torch.Tensor]
 _NO_TENSORS: Tensors = MappingProxyType({})
-_ENTROPY_BYTES = 16
 #: Of what is not the model's.
 _NO_NAME = "."
 #: Attributes of modules that are copied for each pass.
 _CONTAINERS = (dict, OrderedDict, list, set, deque)
-#: What ``np.random.seed`` and the functions beside it are of: the generator that apps may use.
-_numpy = np.random.mtrand._rand
 
 
 def _flushes_denormals() -> bool:
@@ -90,6 +89,12 @@ class _OfProcess:
         self._found: list[tuple[Any, ...]] = []
 
     @property
+    def generators(self) -> Generators:
+        """The generators, as the app has them."""
+        found: Generators = self._found[-1][2]
+        return found
+
+    @property
     def dtype(self) -> torch.dtype:
         """The app's default dtype."""
         found: torch.dtype = self._found[0][0]
@@ -97,16 +102,13 @@ class _OfProcess:
 
     def __enter__(self) -> None:
         self._lock.acquire()
-        generators = torch.get_rng_state(), _numpy.get_state(), random.getstate()
-        self._found.append((torch.get_default_dtype(), torch.get_num_threads(), *generators))
+        self._found.append((torch.get_default_dtype(), torch.get_num_threads(), Generators()))
 
     def __exit__(self, *_: object) -> None:
-        dtype, threads, of_torch, of_numpy, of_python = self._found.pop()
+        dtype, threads, generators = self._found.pop()
         torch.set_default_dtype(dtype)
         torch.set_num_threads(threads)
-        torch.set_rng_state(of_torch)
-        _numpy.set_state(of_numpy)
-        random.setstate(of_python)
+        generators.restore()
         self._lock.release()
 
 
@@ -167,10 +169,7 @@ class IsolatedPasses:
         warnings.simplefilter("ignore")  # as errors, those given once would fail one row
         torch.set_num_threads(1)
         torch.set_default_dtype(_process.dtype)
-        seed = os.urandom(_ENTROPY_BYTES) if entropy is None else entropy
-        torch.default_generator.manual_seed(int.from_bytes(seed[:8], "little"))
-        _numpy.seed(np.frombuffer(seed, np.uint32))
-        random.seed(seed)
+        _process.generators.renew(entropy)
         self._set_model(tensors, copied=True)
 
     def _set_model(self, tensors: Tensors, *, copied: bool) -> None:

@@ -23,6 +23,7 @@ from flower_ldp.clients import charging
 from flower_ldp.clients.keys import locked_key
 from flower_ldp.clients.session import Data, by_group
 from flower_ldp.errors import RefusalError
+from flower_ldp.generators import Generators
 from flower_ldp.mechanisms.embeddings import double_at_most
 from flower_ldp.mechanisms.example_sums import ExampleMean
 from flower_ldp.mechanisms.gaussian_means import GaussianMeans
@@ -165,15 +166,22 @@ def _joint(policy: Policy, laws: Sequence[ExampleMean], epsilon: float) -> Gauss
 def _columns(
     rows: Data, groups: Iterable[Hashable] | None, columns: int
 ) -> Iterator[list[list[float]]]:
-    found = [_row(rows, index, columns) for index in range(len(rows))]
+    generators = Generators()
+    try:
+        found = [_row(rows, index, columns, generators) for index in range(len(rows))]
+    finally:
+        generators.restore()
     examples = by_group(groups, len(found))
     readable = [[row for index in one if (row := found[index]) is not None] for one in examples]
     for place in range(columns):
         yield [[float(row[place]) for row in one] for one in readable]
 
 
-def _row(rows: Data, index: int, columns: int) -> NDArray[np.float64] | None:
+def _row(
+    rows: Data, index: int, columns: int, generators: Generators
+) -> NDArray[np.float64] | None:
     try:
+        generators.renew()
         with np.errstate(all="ignore"):
             row = np.array(rows[index], dtype=np.float64)  # a copy: it may be a buffer
         return row if row.shape == (columns,) else None

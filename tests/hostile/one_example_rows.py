@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from flower_ldp import isolation
+from flower_ldp import generators
 from flower_ldp.training import supervised
 from flower_ldp.training.gradients import RowModel
 from flower_ldp.training.rows import Rows
@@ -129,14 +129,14 @@ def digest(gradient: torch.Tensor | None) -> str:
 @contextmanager
 def known_entropy() -> Iterator[None]:
     """Give each pass the same entropy, and no one else."""
-    found = isolation.os
-    isolation.os = SimpleNamespace(urandom=lambda size: ENTROPY[:size])  # type: ignore[assignment]
+    found = generators.os
+    generators.os = SimpleNamespace(urandom=lambda size: ENTROPY[:size])  # type: ignore[assignment]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        isolation.os = found
+        generators.os = found
 
 
 def first_digest(member: Member, weights: str, row: str) -> str:

@@ -6,8 +6,8 @@ policy and config; labels is beneath clients and strategies, and advice beneath 
 extensions (mechanisms from elsewhere) is above mechanisms, beneath clients and strategies, and the
 tests that they have to pass (conformance, with pytest) above it, clients and audit, beneath
 nothing; apps (Flower's bundles) is beneath node and cli; isolation (torch) is beneath training and
-split; training (torch) is above clients; audit_paths is above that, audit and simulation, beneath
-cli alone.
+split, and generators beneath it and clients; training (torch) is above clients; audit_paths is
+above that, audit and simulation, beneath cli alone.
 A new module at the top of the package fails these tests until it is given a layer.
 """
 
@@ -34,7 +34,7 @@ BASE = frozenset(
 MATH = BASE | {"mechanisms"}
 YAML = frozenset({"yaml_source"})
 OWNER = MATH | YAML | {"accounting", "policy"}
-CLIENT = OWNER | {"wire", "labels", "extensions", "shuffle"}
+CLIENT = OWNER | {"wire", "labels", "extensions", "shuffle", "generators"}
 SERVER = MATH | YAML | {"accounting", "wire", "labels", "advice", "extensions", "shuffle"}
 BOTH = CLIENT | SERVER | {"clients", "strategies"}
 PATHS = frozenset({"audit", "training", "isolation"})
@@ -47,7 +47,8 @@ LAYERS: dict[str, frozenset[str]] = {
     "errors": frozenset({"refusals"}),
     "parameter_bounds": frozenset({"refusals", "errors"}),
     "inner_gate": frozenset(),
-    "isolation": frozenset(),
+    "generators": frozenset(),
+    "isolation": frozenset({"generators"}),
     "yaml_source": frozenset({"refusals", "errors", "parameter_bounds"}),
     "mechanisms": BASE,
     "extensions": MATH,
@@ -80,6 +81,7 @@ FOREIGN: dict[str, frozenset[str]] = {
     "parameter_bounds": frozenset(),
     "facts": frozenset(),
     "inner_gate": frozenset(),
+    "generators": frozenset({"numpy"}),
     "isolation": frozenset({"numpy", "torch"}),
     "yaml_source": frozenset({"yaml", "pydantic", "pydantic_core"}),
     "mechanisms": frozenset({"numpy"}),
@@ -124,7 +126,7 @@ EXCEPTIONS = {
 OTHER_RANDOMNESS = ("random", "secrets", "numpy.random")
 NUMPY_NAMES = ("np", "numpy")
 #: It seeds the generators that apps use, and draws nothing from them.
-SEEDS_GENERATORS = f"{PACKAGE}.isolation"
+SEEDS_GENERATORS = f"{PACKAGE}.generators"
 #: It imports the command line's groups, modules beside it, by their names.
 LOADS_ITS_FOLDER = f"{PACKAGE}.cli.main"
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -97,6 +99,43 @@ LOST = Rows(error=OSError("no such table"))
 )
 def test_means_are_those_of_the_columns(tmp_path: Path, rows: Any, means: list[float]) -> None:
     assert private_means(owner(tmp_path), rows, **BOUNDS) == pytest.approx(means, abs=0.1)
+
+
+class Drawn(Rows):
+    """Draws each row by the process's generators."""
+
+    def __init__(self, failing: int = -1) -> None:
+        super().__init__(failing)
+        self.drawn: list[float] = []
+
+    def __getitem__(self, index: int) -> Any:
+        super().__getitem__(index)
+        found = [np.random.random(), random.random()]  # noqa: NPY002
+        if (torch := sys.modules.get("torch")) is not None:
+            found.append(float(torch.rand(())))
+        self.drawn += found
+        return found[:2]
+
+
+def test_a_row_that_fails_moves_nothing_that_others_draw_from_a_seed_of_the_apps(
+    tmp_path: Path,
+) -> None:
+    """With the app's seed another row's failure would give each the numbers of the next."""
+    pytest.importorskip("torch").manual_seed(7)
+    np.random.seed(7)  # noqa: NPY002
+    random.seed(7)
+    of_seed = Drawn()
+    expected = [of_seed[index] for index in range(len(ROWS))]
+    for failing in (-1, 0):
+        sys.modules["torch"].manual_seed(7)
+        np.random.seed(7)  # noqa: NPY002
+        random.seed(7)
+        rows = Drawn(failing)
+        private_means(owner(tmp_path), rows, **BOUNDS, name=f"means{failing + 1}")
+        assert len(rows.drawn) == 3 * (len(ROWS) - (failing == 0))
+        assert not set(rows.drawn) & set(of_seed.drawn)
+        # What the app draws afterwards tells nothing of the rows.
+        assert Drawn()[0] == expected[0]
 
 
 @pytest.mark.usefixtures("silent")
