@@ -27,7 +27,7 @@ from flower_ldp.cli.plan_shuffled import ShuffledRun
 from flower_ldp.cli.plan_updates import CodewordRun, SignDSRun
 from flower_ldp.facts import Fact
 from flower_ldp.mechanisms import Codeword, SignDS, TrainingOutlook, TrainingPlan
-from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS
+from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS, total_steps
 from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.privacy import PrivacySpent, Unit, meaning, rounded_up
 from flower_ldp.yaml_source import in_one_line
@@ -129,7 +129,7 @@ class PrivateTraining:
 
     def answer(self, report: Report) -> None:
         """Answer all that was asked."""
-        cost, taken = (self.epsilon, self.delta), self.rounds * self.steps
+        cost, taken = (self.epsilon, self.delta), total_steps(self.rounds, self.steps)
         number, each = self.evaluations, self.evaluation_epsilon
         asked = PureReleases(each, number) if number else None
         found = noise_multiplier(*cost, sample_rate=self.rate, steps=taken, evaluations=asked)

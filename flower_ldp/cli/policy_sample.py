@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from flower_ldp.accounting.dpsgd import noise_multiplier
 from flower_ldp.app_digests import bundle_of, read_bundle
 from flower_ldp.cli.output import Report, wrong
-from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS
+from flower_ldp.mechanisms.training_plan import MOST_ROUNDS, MOST_STEPS, total_steps
 from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.policy.files import FORMAT
 from flower_ldp.policy.sections import ExampleName
@@ -145,5 +145,5 @@ class PolicySample:
             return None
         if route != "dpsgd" or rounds is None or steps is None or rate is None:
             raise wrong("--rounds", "a plan is for dpsgd, with --rounds, --steps and --rate")
-        noise = noise_multiplier(*cost.values(), sample_rate=rate, steps=rounds * steps)
+        noise = noise_multiplier(*cost.values(), sample_rate=rate, steps=total_steps(rounds, steps))
         return {"rounds": rounds, "steps": steps, "rate": rate, "noise": rounded_up(noise, 4)}

@@ -18,6 +18,14 @@ MOST_ROUNDS, MOST_STEPS, MOST_IN_ALL = 10**6, 10**6, 10**8
 _MOST_NAME = 100
 
 
+def total_steps(rounds: int, steps: int) -> int:
+    """Return the steps of all rounds; ValueError if they are more than is accounted for."""
+    if rounds * steps > MOST_IN_ALL:
+        given = f"got {rounds:,} times {steps:,}"
+        raise ValueError(f"rounds times steps must be at most {MOST_IN_ALL:,}, {given}")
+    return rounds * steps
+
+
 @dataclass(frozen=True)
 class TrainingPlan:
     """Rounds of DP-SGD on one client's data.
@@ -63,8 +71,7 @@ class TrainingPlan:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.rounds * self.steps > MOST_IN_ALL:
-            raise ValueError(f"rounds * steps must be at most {MOST_IN_ALL:,}")
+        total_steps(self.rounds, self.steps)
         is_text = isinstance(self.name, str) and self.name.isprintable()
         if not is_text or len(self.name) > _MOST_NAME:
             raise ValueError(f"name must be printable text of at most {_MOST_NAME} characters")

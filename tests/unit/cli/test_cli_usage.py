@@ -96,3 +96,12 @@ ADVICE = "plan --clients 1000 --params 62006 --total-epsilon 8 --answers-per-cli
 )
 def test_options_that_contradict_are_named(words: str, said: str) -> None:
     assert said in refused(*ADVICE.split(), *words.split(), code=2)
+
+
+@pytest.mark.parametrize(
+    "words", ["plan dpsgd --epsilon 8 --delta 1e-5", "policy sample --for dpsgd"]
+)
+def test_steps_of_all_rounds_are_told_as_they_were_given(words: str) -> None:
+    plan = "--rounds 100000 --steps 1001 --rate 0.1 --examples 300"
+    told = refused(*words.split(), *plan.split(), code=2)
+    assert "must be at most 100,000,000, got 100,000 times 1,001" in told
