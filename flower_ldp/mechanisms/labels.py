@@ -113,10 +113,6 @@ class SubsetSelection(LabelMechanism):
         """Mutual information with a uniform value, in nats."""
         return mutual_information(self.epsilon, self.categories, self.size)
 
-    def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
-        """Return a report of one value."""
-        return int(self._draw(np.array(inputs.read_label(value, self.categories)), rng))
-
     def _answer(self, labels: Ints, rng: RandomSource, priors: Floats) -> Ints:
         return self._joined(super()._answer(labels, rng, priors), rng)
 

@@ -91,6 +91,10 @@ class LabelMechanism(Mechanism[Any, Any]):
         """Return the category of each value, int64, -1 for what names none. **Private**."""
         return inputs.read_labels(values, self.categories, np.int64)
 
+    def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
+        """Return a report of one value."""
+        return int(self._draw(np.array(inputs.read_label(value, self.categories)), rng))
+
     def randomize_array(
         self, values: ArrayLike, rng: RandomSource, prior: ArrayLike | None = None
     ) -> Ints:
@@ -245,16 +249,6 @@ class KaryResponse(LabelMechanism):
     categories: Annotated[int, Bounded("[2, 2^31]")]
     name: str = "kary_response"
     unit: Unit = Unit.CLIENT
-
-    def randomize(self, value: SupportsIndex | None, rng: RandomSource) -> int:
-        """Return a report of one value."""
-        found = inputs.read_label(value, self.categories)
-        if found == inputs.INVALID:
-            inputs.note(self.name, f"the value is none of {self.categories} categories")
-            found = rng.below(self.categories)
-        if rng.bits(COIN_BITS) < self._truth_weight:
-            return found
-        return rng.below(self.categories)
 
     def log_prob(self, report: SupportsIndex, value: SupportsIndex | None) -> float:
         """Return log P(report | value), or ValueError for no category."""
