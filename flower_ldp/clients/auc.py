@@ -122,7 +122,7 @@ class OpenAUC(OpenEvaluation[RankingSession]):
     def with_permit(self, permit: Permit) -> OpenAUC:
         """Take the number of examples, or refuse."""
         session = RankingSession(self.release.mechanism, permit.example, self.sent)
-        return replace(self, examples=self._examples(permit), charged=session)
+        return replace(self, examples=permit.known_examples(), charged=session)
 
     def _in_rehearsal(self) -> RankingSession:
         return RankingSession(self.release.mechanism, UNKNOWN, self.sent, rehearsal=True)

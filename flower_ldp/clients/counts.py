@@ -34,12 +34,11 @@ from flower_ldp.clients.release import (
     proposed,
 )
 from flower_ldp.clients.session import UNKNOWN, by_group
-from flower_ldp.errors import RefusalError, ReleaseError, WireError, quoted
+from flower_ldp.errors import ReleaseError, WireError, quoted
 from flower_ldp.mechanisms.joint_counts import PlacedRows
 from flower_ldp.mechanisms.labels import SubsetSelection
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.privacy import PrivacyEvent
-from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.wire.counts import CountsProposal, Levels, encode, owner_of
 from flower_ldp.wire.proposal import canonical
 
@@ -140,9 +139,7 @@ class OpenCounts(_OpenQuestion):
 
     def with_permit(self, permit: Permit) -> OpenCounts:
         """Take the number of examples, or refuse."""
-        if permit.examples is None:
-            raise RefusalError(REFUSED_POLICY, "how many examples there are is not known")
-        return replace(self, examples=permit.examples, example=permit.example)
+        return replace(self, examples=permit.known_examples(), example=permit.example)
 
     def privatize(self, reply: RecordDict, rng: RandomSource) -> bytes:
         """Return noisy counts; ReleaseError without rows."""

@@ -288,11 +288,6 @@ class OpenEvaluation(OpenCharged[SessionT]):
         """Return the request."""
         return replace(super().request(metadata), per_example=True)
 
-    def _examples(self, permit: Permit) -> int:
-        if permit.examples is None:
-            raise RefusalError(REFUSED_POLICY, "how many examples there are is not known")
-        return permit.examples
-
 
 @dataclass(frozen=True)
 class OpenAccuracy(OpenEvaluation[CountSession]):
@@ -315,7 +310,7 @@ class OpenAccuracy(OpenEvaluation[CountSession]):
 
     def with_permit(self, permit: Permit) -> OpenAccuracy:
         """Take the number of examples, or refuse."""
-        mechanism = ExampleMean(self.release.epsilon, self._examples(permit))
+        mechanism = ExampleMean(self.release.epsilon, permit.known_examples())
         return replace(self, charged=CountSession(mechanism, permit.example, self.sent))
 
     def _in_rehearsal(self) -> CountSession:

@@ -10,9 +10,11 @@ from typing import Protocol
 
 from flwr.app import Context
 
+from flower_ldp.errors import RefusalError
 from flower_ldp.extensions.contract import ExtensionReport
 from flower_ldp.mechanisms.training_plan import TrainingPlan
 from flower_ldp.privacy import PrivacyEvent
+from flower_ldp.refusals import REFUSED_POLICY
 from flower_ldp.shuffle.sealing import RoundKey
 
 
@@ -120,6 +122,12 @@ class Permit:
     example: str = "row"
     granted: GrantedRound | None = None
     prepared: ExtensionReport | None = None
+
+    def known_examples(self) -> int:
+        """Return how many examples there are, or refuse."""
+        if self.examples is None:
+            raise RefusalError(REFUSED_POLICY, "how many examples there are is not known")
+        return self.examples
 
 
 class Authorizer(Protocol):
