@@ -22,6 +22,7 @@ from flower_ldp.mechanisms.hadamard import MAX_ORDER
 from flower_ldp.mechanisms.signds import SelectionPlan, SignDS
 from flower_ldp.mechanisms.signds_round import SignDSRound
 from flower_ldp.mechanisms.signds_size import MAX_DIMENSION
+from flower_ldp.mechanisms.training_outlook import two_digits
 from flower_ldp.parameter_bounds import check_in
 from flower_ldp.privacy import PrivacySpent, Unit, meaning
 
@@ -252,7 +253,7 @@ class UtilityForecast:
         if along <= 0.0:
             return None
         short = square / along * self.weights / (self.reports * worth.efficiency)
-        clients = _two_digits(self.clients * short * _SPARE, math.ceil)
+        clients = two_digits(self.clients * short * _SPARE, math.ceil)
         return clients if clients <= _MOST_CLIENTS else None
 
     def _few_enough(self, signal: float) -> int | None:
@@ -261,22 +262,17 @@ class UtilityForecast:
         try:
             for _ in range(_GUESSES):
                 efficiency = self.plan(weights).efficiency
-                enough = _two_digits(self.reports * efficiency / signal, math.floor)
+                enough = two_digits(self.reports * efficiency / signal, math.floor)
                 weights = min(enough, self.weights)
                 if weights < 2:
                     return None
             while weights >= 2:
                 if run_cosine(self.plan(weights), self.reports) >= GOOD_COSINE:
                     return weights
-                weights = _two_digits(weights * 0.95, math.floor)
+                weights = two_digits(weights * 0.95, math.floor)
         except ValueError:  # a report with as many indices as its h says needs as many weights
             pass
         return None
-
-
-def _two_digits(value: float, rounded: Callable[[float], int]) -> int:
-    step = 10.0 ** max(math.floor(math.log10(max(value, 1.0))) - 1, 0)
-    return int(rounded(value / step) * step)
 
 
 @dataclass(frozen=True)

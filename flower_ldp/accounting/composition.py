@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from flower_ldp.parameter_bounds import check_in, least
@@ -132,18 +132,6 @@ def _grid(counts: dict[float, int]) -> float:
     return max(common / denominator, coarsest, _FINEST)
 
 
-def _least_epsilon(
-    delta_at: Callable[[float], float], delta: float, ends: tuple[float, float], precision: float
-) -> float:
-    """Return about the least epsilon in an interval that has at most ``delta``, else infinity."""
-    low, high = ends
-    if delta_at(low) <= delta:
-        return low
-    if delta_at(high) > delta:
-        return math.inf
-    return least(lambda epsilon: delta_at(epsilon) <= delta, low, high, precision)
-
-
 # What the sampler of one Gaussian release adds to delta at most, at epsilon 100.
 _SAMPLER = 2.0**-63
 
@@ -197,5 +185,12 @@ def composed_epsilon(shifts: Iterable[float], *, delta: float) -> float:
         raise ValueError(f"shifts must be positive numbers, got a root of squares of {shift}")
     # A millionth covers the roundings of the curve in doubles.
     allowed = delta * (1.0 - 1e-6) - len(shifts) * _SAMPLER
-    ends = (SMALLEST_EPSILON, LARGEST_EPSILON)
-    return _least_epsilon(lambda epsilon: gaussian_delta(epsilon, shift), allowed, ends, 1e-9)
+
+    def enough(epsilon: float) -> bool:
+        return gaussian_delta(epsilon, shift) <= allowed
+
+    if not enough(LARGEST_EPSILON):
+        return math.inf
+    if enough(SMALLEST_EPSILON):
+        return SMALLEST_EPSILON
+    return least(enough, SMALLEST_EPSILON, LARGEST_EPSILON, 1e-9)

@@ -18,6 +18,7 @@ of a round.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -29,7 +30,7 @@ import numpy as np
 
 from flower_ldp.accounting.loss_sums import LossLaw, least_epsilon
 from flower_ldp.accounting.shuffled import FavouredPart, ShuffledReports
-from flower_ldp.mechanisms import Codeword
+from flower_ldp.mechanisms.codeword import Codeword, sizes_tried
 from flower_ldp.parameter_bounds import check_in, halved
 
 #: e^epsilon, a bound of delta, and the number of the epsilon on a grid.
@@ -38,8 +39,8 @@ _Point: TypeAlias = tuple[Fraction, Fraction, int]
 _POINTS, _PART = 128, 1e-3
 # Of its grid up to the largest local epsilon.
 _MOST_POINTS = 1 << 16
-#: Ratio of two sizes that are tried, and relative precision of a local epsilon.
-_RATIO, _PRECISION = 1.16, 2.0**-13
+#: Relative precision of a local epsilon.
+_PRECISION = 2.0**-13
 #: Of the most efficient report's, what one with a smaller local epsilon has to have.
 _ENOUGH = 0.98
 # Significant digits of its local epsilon.
@@ -127,16 +128,10 @@ def codeword_for(central: float, reports: int, *, delta: float, order: int) -> C
     def worth(size: int) -> float:
         return best_of(size).plan(order).efficiency
 
-    sizes, size = [], 1
-    while size <= order:
-        sizes.append(size)
-        size = max(size + 1, math.floor(size * _RATIO))
+    sizes = sizes_tried(order)
     # The worth rises with K up to one place, and falls from there on.
-    low, high = 0, len(sizes) - 1
-    while low < high:
-        middle = (low + high) // 2
-        is_rising = worth(sizes[middle]) < worth(sizes[middle + 1])
-        low, high = (middle + 1, high) if is_rising else (low, middle)
+    steps = [*pairwise(sizes)]
+    low = bisect_left(steps, True, key=lambda step: worth(step[0]) >= worth(step[1]))
     most = worth(sizes[low])
     while low + 1 < len(sizes) and worth(sizes[low + 1]) >= _ENOUGH * most:
         low += 1

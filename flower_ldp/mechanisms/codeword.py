@@ -215,18 +215,22 @@ def _weight(epsilon: float, size: int, codewords: int) -> int:
     return (power << COIN_BITS) // (power + ((codewords - size) << EXP_BITS))
 
 
-@lru_cache(maxsize=64)
-def _best_size(epsilon: float, order: int) -> int:
+def sizes_tried(order: int) -> list[int]:
+    """Return the sizes of the favoured set among which one is chosen, from 1 up."""
     sizes, size = [], 1
     while size <= order:
         sizes.append(size)
         size = max(size + 1, math.floor(size * _RATIO))
+    return sizes
 
+
+@lru_cache(maxsize=64)
+def _best_size(epsilon: float, order: int) -> int:
     def worth(size: int) -> float:
         weight = _weight(epsilon, size, 2 * order)
         return CodewordPlan(order, order, size, 1, weight).projection
 
-    return max(sizes, key=worth)
+    return max(sizes_tried(order), key=worth)
 
 
 @lru_cache(maxsize=4096)

@@ -16,7 +16,7 @@ ten points above a coin, for z = 1/4. Whether a model without noise learns is no
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
@@ -141,8 +141,8 @@ class TrainingOutlook:
         # Of two digits, so rounded up by 5 % at most.
         sites, noise = self.sites / short**2, 0.95 * self.plan.noise * short
         return TrainingRemedies(
-            examples=_two_digits(self.examples / short),
-            sites=_two_digits(sites) if sites <= _MOST_SITES else None,
+            examples=two_digits(self.examples / short),
+            sites=two_digits(sites) if sites <= _MOST_SITES else None,
             noise=float(f"{noise:.2g}") if noise >= _LEAST_NOISE else None,
         )
 
@@ -198,6 +198,7 @@ def outputs(arrays: Mapping[str, NDArray[Any]]) -> int:
     return min(max(2, int(found[-1].shape[0])), 1 << 32) if is_matrix else 2
 
 
-def _two_digits(value: float) -> int:
-    step = 10 ** max(math.floor(math.log10(value)) - 1, 0)
-    return int(math.ceil(value / step) * step)
+def two_digits(value: float, rounded: Callable[[float], int] = math.ceil) -> int:
+    """Return a number rounded to two digits, or to an integer."""
+    step = 10.0 ** max(math.floor(math.log10(max(value, 1.0))) - 1, 0)
+    return int(rounded(value / step) * step)
