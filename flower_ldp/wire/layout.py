@@ -74,13 +74,7 @@ class Part:
             fields |= {_DIMENSION: self.subspace.dimension, _SEED: self.subspace.seed}
         return fields
 
-    def __str__(self) -> str:
-        arrays = "all arrays" if self.names is None else f"{len(self.names)} arrays"
-        within = self.subspace
-        return arrays if within is None else f"{arrays}, in {within.dimension} public dimensions"
 
-
-#: All of a model, weight by weight.
 WHOLE = Part()
 
 
