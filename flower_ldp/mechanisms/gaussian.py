@@ -291,6 +291,11 @@ def rho_of(squared_shift: Fraction) -> float | None:
     return double_at_least(squared_shift / 2) if squared_shift <= _LARGEST_WITH_RHO**2 else None
 
 
+def rho_of_sums(squared_distance: int) -> float | None:
+    """Return the zCDP of :func:`noisy_sums` whose sums move by a distance."""
+    return rho_of(Fraction(squared_distance, 1 << 2 * DEVIATION_BITS))
+
+
 def gaussian_delta(epsilon: float, shift: float) -> float:
     """Return the delta of a normal shift; ValueError outside the intervals.
 

@@ -39,23 +39,14 @@ values, and may lie outside the bounds. Of a column's range, its sum has the dev
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Annotated
 
 import numpy as np
 
+from flower_ldp.mechanisms import gaussian
 from flower_ldp.mechanisms.base import Mechanism
 from flower_ldp.mechanisms.example_sums import check_bounds, on_grid
-from flower_ldp.mechanisms.gaussian import (
-    SUM_BITS,
-    SUM_DEVIATION,
-    Gaussian,
-    log_rounded,
-    noisy_sums,
-    rho_of,
-)
-from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.parameter_bounds import Bounded, check_in
 from flower_ldp.privacy import PrivacyEvent, Unit, as_fraction
@@ -104,19 +95,19 @@ class GaussianMeans(Mechanism[Iterable[Iterable[object]], Ints]):
 
     def events(self) -> tuple[PrivacyEvent, ...]:
         """Return the cost of one release per example: epsilon and delta, and rho of the shift."""
-        rho = rho_of(Fraction(len(self.bounds) * self.steps**2, 1 << 2 * DEVIATION_BITS))
+        rho = gaussian.rho_of_sums(len(self.bounds) * self.steps**2)
         return (PrivacyEvent(self.name, self.epsilon, self.delta, self.unit, rho=rho),)
 
     @cached_property
     def steps(self) -> int:
         """Steps of a column's range, s."""
-        distance = 2 * Gaussian(self.epsilon, self.delta).radius
+        distance = 2 * gaussian.Gaussian(self.epsilon, self.delta).radius
         return math.isqrt(distance**2 // len(self.bounds))
 
     @property
     def deviation(self) -> float:
         """Deviation of a column's noisy sum over the column's range, roundings included."""
-        return SUM_DEVIATION / self.steps
+        return gaussian.SUM_DEVIATION / self.steps
 
     def total(self, columns: Iterable[Iterable[object]]) -> list[int]:
         """Return the sums before noise; **private**."""
@@ -125,14 +116,14 @@ class GaussianMeans(Mechanism[Iterable[Iterable[object]], Ints]):
 
     def randomize(self, columns: Iterable[Iterable[object]], rng: RandomSource) -> Ints:
         """Return a report of the columns' values, one of each example; int64, shape (k,)."""
-        return noisy_sums(self.total(columns), rng)
+        return gaussian.noisy_sums(self.total(columns), rng)
 
     def log_prob(self, report: Ints, columns: Iterable[Iterable[object]]) -> float:
         """Return log P(report | columns), of the law that the sampler approximates."""
-        return log_rounded(report, self.total(columns), SUM_BITS)
+        return gaussian.log_rounded(report, self.total(columns), gaussian.SUM_BITS)
 
     def estimate(self, report: Ints) -> Floats:
         """Return an unbiased estimate of the mean of each column, float64, shape (k,)."""
         lower, upper = np.asarray(self.bounds, dtype=np.float64).T
-        share = math.ldexp(1.0, SUM_BITS) / (self.steps * self.examples)
+        share = math.ldexp(1.0, gaussian.SUM_BITS) / (self.steps * self.examples)
         return np.asarray(lower + np.asarray(report, dtype=np.float64) * share * (upper - lower))

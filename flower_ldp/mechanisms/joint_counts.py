@@ -37,22 +37,14 @@ The noise of an estimate has the deviation :math:`2 \sqrt 2\, T / \epsilon`, or
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, TypeAlias
 
 import numpy as np
 
+from flower_ldp.mechanisms import gaussian
 from flower_ldp.mechanisms.base import Mechanism
-from flower_ldp.mechanisms.gaussian import (
-    SUM_BITS,
-    SUM_DEVIATION,
-    Gaussian,
-    log_rounded,
-    noisy_sums,
-    rho_of,
-)
-from flower_ldp.mechanisms.integer_noise import DEVIATION_BITS, DiscreteLaplace
+from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
 from flower_ldp.mechanisms.laplace import check_epsilon
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.parameter_bounds import Bounded, check_in
@@ -106,7 +98,7 @@ class JointCounts(Mechanism[PlacedRows, Ints]):
         if not self.factor:
             return (PrivacyEvent(self.name, self.epsilon, unit=self.unit),)
         moved = 2 * len(self.cells) * (self.factor * self.steps) ** 2
-        rho = rho_of(Fraction(moved, 1 << 2 * DEVIATION_BITS))
+        rho = gaussian.rho_of_sums(moved)
         return (PrivacyEvent(self.name, self.epsilon, self.delta, self.unit, rho=rho),)
 
     @property
@@ -118,11 +110,11 @@ class JointCounts(Mechanism[PlacedRows, Ints]):
     def factor(self) -> int:
         """w; 0 for Laplace noise."""
         try:
-            distance = 2 * Gaussian(self.epsilon, self.delta).radius
+            distance = 2 * gaussian.Gaussian(self.epsilon, self.delta).radius
         except ValueError:  # a delta of 0, or a parameter beyond what normal noise is made for
             return 0
         found = math.isqrt(distance**2 // (2 * len(self.cells))) // self.steps
-        return found if found * self.noise.standard_deviation > SUM_DEVIATION else 0
+        return found if found * self.noise.standard_deviation > gaussian.SUM_DEVIATION else 0
 
     @cached_property
     def noise(self) -> DiscreteLaplace:
@@ -132,7 +124,7 @@ class JointCounts(Mechanism[PlacedRows, Ints]):
     @property
     def deviation(self) -> float:
         """Standard deviation of the noise of one estimate, in examples."""
-        law = SUM_DEVIATION / self.factor if self.factor else self.noise.standard_deviation
+        law = gaussian.SUM_DEVIATION / self.factor if self.factor else self.noise.standard_deviation
         return law / self.steps
 
     @property
@@ -143,7 +135,8 @@ class JointCounts(Mechanism[PlacedRows, Ints]):
     @property
     def unit_report(self) -> float:
         """Report of one example."""
-        return math.ldexp(self.factor, -SUM_BITS) * self.steps if self.factor else float(self.steps)
+        scale = math.ldexp(self.factor, -gaussian.SUM_BITS) if self.factor else 1.0
+        return scale * self.steps
 
     def total(self, rows: PlacedRows) -> Ints:
         """Return all tables' counts in steps before noise, int64, shape (cells,); **private**."""
@@ -168,7 +161,7 @@ class JointCounts(Mechanism[PlacedRows, Ints]):
         """Return a report of counts from :meth:`total`."""
         if not self.factor:
             return total + self.noise.sample(len(total), rng)
-        return noisy_sums([self.factor * count for count in total.tolist()], rng)
+        return gaussian.noisy_sums([self.factor * count for count in total.tolist()], rng)
 
     def neutral(self, examples: int, rng: RandomSource) -> Ints:
         """Return a report of examples that are spread evenly over each table's cells."""
@@ -181,7 +174,8 @@ class JointCounts(Mechanism[PlacedRows, Ints]):
         if not self.factor:
             both = zip(report.tolist(), counts, strict=True)
             return sum(self.noise.log_prob(y - count) for y, count in both)
-        return log_rounded(report, [self.factor * count for count in counts], SUM_BITS)
+        sums = [self.factor * count for count in counts]
+        return gaussian.log_rounded(report, sums, gaussian.SUM_BITS)
 
     def estimate(self, reports: Ints) -> Floats:
         """Return unbiased numbers of examples, float64, of a report or of a sum of reports."""
