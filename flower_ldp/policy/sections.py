@@ -287,7 +287,9 @@ class AnalyzerRule(Section):
     """
 
     key: Annotated[
-        str, matching(r"ed25519:[0-9a-f]{64}", "must be 'ed25519:' and 64 hexadecimal digits")
+        # For the key 0 anybody can sign.
+        str,
+        matching(r"ed25519:(?!0{64})[0-9a-f]{64}", "must be as flower-ldp analyzer keygen prints"),
     ]
     minimum: Number
 

@@ -1,10 +1,11 @@
-"""The analyzer: one key for each round, and one answer for each key, both kept in SQLite.
+"""The analyzer: one key of a run at a time, and one answer for each key, kept in SQLite.
 
 An answer is committed before it is returned. A batch that comes again, in any order, gets the
 stored answer; another batch for that key is refused. So a server cannot compare the sums of two
 batches that differ in one client. A refused batch leaves nothing behind: refusals tell no report.
 
-**Keys** are erased by the commit of their answer, or ``days`` after they were made. The file's free
+**Keys** are erased by the commit of their answer, by the run's next key, or after ``days``. Answers
+are erased by the last two. So the file has one round of each run, however many there are. Its free
 pages are overwritten; copies of the file, the file system and the disk are the operator's matter.
 
 **A restored file** would answer a round twice, or open one that was answered. An anchor, as a
@@ -48,10 +49,11 @@ _SCHEMA = """
 CREATE TABLE head (id INTEGER PRIMARY KEY CHECK (id = 1), name TEXT NOT NULL);
 CREATE TABLE event (number INTEGER PRIMARY KEY, chain BLOB NOT NULL);
 CREATE TABLE round (
-    key BLOB PRIMARY KEY, -- public and signed
-    secret BLOB,          -- NULL once it is answered, or old
-    made REAL NOT NULL,   -- seconds since 1970
-    digest BLOB,          -- of the batch that was answered, in any order
+    run_id TEXT PRIMARY KEY, -- decimal: Flower's are unsigned 64-bit numbers
+    key BLOB NOT NULL,       -- public and signed
+    secret BLOB,             -- NULL once it is answered
+    made REAL NOT NULL,      -- seconds since 1970
+    digest BLOB,             -- of the batch that was answered, in any order
     answer BLOB
 );
 """
@@ -75,7 +77,7 @@ class ReportAnalyzer:
     delta : float
         Of the claims; in (0, 1).
     days : float
-        After which a key is erased, answered or not; in (0, 3650].
+        After which a key and its answer are erased; in (0, 3650].
     anchor : Anchor, optional
         On another disk or machine.
     clock : callable
@@ -131,13 +133,15 @@ class ReportAnalyzer:
             self._db.close()
 
     def new_key(self, run_id: int) -> RoundKey:
-        """Return a new key, for a round of a run; ValueError for no run's number."""
+        """Return a run's new key, for its next round, and erase that of the round before.
+
+        ValueError for no run's number.
+        """
         check_run(run_id)
-        self.erase_old()
         key, secret = new_key(self._signing, run_id, self.minimum)
         with self._transaction():
-            values = (key.to_bytes(), secret, self._clock())
-            self._db.execute("INSERT INTO round (key, secret, made) VALUES (?, ?, ?)", values)
+            values = (str(run_id), key.to_bytes(), secret, self._clock())
+            self._db.execute("REPLACE INTO round VALUES (?, ?, ?, ?, NULL, NULL)", values)
             self._note(b"key", key.to_bytes())
         return key
 
@@ -159,15 +163,14 @@ class ReportAnalyzer:
                 "SELECT secret, digest, answer FROM round WHERE key = ?", (key,)
             ).fetchone()
             if found is None:
-                raise AnalyzerRefusal(UNKNOWN_KEY, f"this key of run {run_id} was not made here")
+                told = f"this key of run {run_id} is not here: it was erased, or never made"
+                raise AnalyzerRefusal(UNKNOWN_KEY, told)
             secret, answered, answer = found
             if answered == digest:
                 return ReportSums.from_bytes(answer, asked.entries)
             if answered is not None:
                 told = f"this key of run {run_id} was used for another batch"
                 raise AnalyzerRefusal(OTHER_BATCH, told)
-            if secret is None:
-                raise AnalyzerRefusal(UNKNOWN_KEY, f"this key of run {run_id} is old: it is erased")
             sums = add_up(batch, asked, secret, self.delta)
             self._db.execute(
                 "UPDATE round SET secret = NULL, digest = ?, answer = ? WHERE key = ?",
@@ -177,17 +180,15 @@ class ReportAnalyzer:
         return sums
 
     def erase_old(self) -> None:
-        """Erase the private keys that are older than the days, in a commit of its own.
+        """Erase the rounds that are older than the days, in a commit of its own.
 
-        A refusal takes back what its transaction wrote. Each request does this first; a service
-        does it without requests too.
+        A refusal takes back what its transaction wrote. Each batch does this first; a service does
+        it without requests too.
         """
         with self._transaction():
             before = (self._clock() - self._seconds,)
-            old = "FROM round WHERE secret IS NOT NULL AND made < ?"
-            for (key,) in self._db.execute(f"SELECT key {old}", before).fetchall():
-                self._db.execute("UPDATE round SET secret = NULL WHERE key = ?", (key,))
-                self._note(b"erased", key)
+            if self._db.execute("DELETE FROM round WHERE made < ?", before).rowcount:
+                self._note(b"erased")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -33,7 +33,7 @@ _SIGNED, _INFO = b"flower-ldp analyzer key 1\0", b"flower-ldp sealed report 1\0"
 #: Field of a proposal with the round's signed key.
 KEY_FIELD = "analyzer-key"
 #: How a policy and a strategy write a signing key.
-SIGNER = r"ed25519:[0-9a-f]{64}"
+SIGNER = r"ed25519:(?!0{64})[0-9a-f]{64}"  # for the key 0 anybody can sign
 _PREFIX = "ed25519:"
 #: Of public keys: the part of ML-KEM-768, and the whole.
 _LATTICE, _PUBLIC = 1_184, 1_216
@@ -162,7 +162,7 @@ def _signing(signing: bytes) -> Any:
 
 
 def new_key(signing: bytes, run_id: int, minimum: int) -> tuple[RoundKey, bytes]:
-    """Return a new key of a run, and its private half of 32 bytes."""
+    """Return a key for a round of a run, and its private half of 32 bytes."""
     secret = os.urandom(_SECRET)
     lattice, curve = _halves(secret)
     public = lattice.public_key().public_bytes_raw() + curve.public_key().public_bytes_raw()

@@ -88,7 +88,7 @@ def test_sealed_reports_become_sums_and_are_given_again(service: Service, tmp_pa
     again, received = tmp_path / "again", tmp_path / "received.json"
     analyzer = service.analyzer()
     with Federation.start(tmp_path / "federation", tls=True, stores=False) as federation:
-        keys = [analyzer.key] * STRANGER + ["ed25519:" + 64 * "0"]
+        keys = [analyzer.key] * STRANGER + ["ed25519:" + 64 * "a"]
         nodes = [add_site(federation, number, key) for number, key in enumerate(keys)]
         for node in nodes:
             node.wait_until_connected()

@@ -84,7 +84,7 @@ ANALYZED = (
       url: https://analyzer.example.org:9443
       key: ed25519:{digits}
       token: analyzer.token
-""".format(digits=64 * "0")
+""".format(digits=64 * "a")
 )
 
 
@@ -92,7 +92,7 @@ def test_an_analyzer_is_the_strategys(tmp_path: Path) -> None:
     file = tmp_path / "codeword.yaml"
     file.write_text(ANALYZED, encoding="utf-8")
     run = from_config(file)
-    url, key = "https://analyzer.example.org:9443", "ed25519:" + 64 * "0"
+    url, key = "https://analyzer.example.org:9443", "ed25519:" + 64 * "a"
     section = run.config.encrypt.codeword
     assert section is not None
     assert section.codeword_analyzer is not None

@@ -115,8 +115,8 @@ def test_reports_of_another_proposal_hide_nobody(analyzer: ReportAnalyzer, other
 
 
 def test_reports_of_another_run_or_round_hide_nobody(analyzer: ReportAnalyzer) -> None:
-    batch = batch_of(analyzer.new_key(RUN), 1)
     others = [batch_of(analyzer.new_key(one), 30).sealed for one in (RUN, 8)]
+    batch = batch_of(analyzer.new_key(RUN), 1)
     more = (*batch.sealed, *others[0], *others[1])
     assert refused(analyzer, replace(batch, sealed=more))[0] == "minimum"
 
@@ -127,7 +127,7 @@ def test_a_key_of_another_run_or_analyzer_or_a_lower_minimum_is_refused(
     key = analyzer.new_key(RUN)
     changed = replace(key, minimum=1), replace(key, signature=bytes(64))
     for other in (*changed, new_key(bytes(32), RUN, FEW)[0]):
-        told = f"this key of run {RUN} was not made here"
+        told = f"this key of run {RUN} is not here: it was erased, or never made"
         assert refused(analyzer, batch_of(other, 30)) == ("key", told)
     assert refused(analyzer, batch_of(replace(key, run_id=9), 30))[0] == "key"
 
@@ -183,8 +183,7 @@ def test_a_proposal_of_no_codewords_is_refused(
 def test_a_key_is_erased_with_its_answer(tmp_path: Path) -> None:
     state = tmp_path / "state.sqlite"
     with ReportAnalyzer(FEW, state=state) as analyzer:
-        key, other = analyzer.new_key(RUN), analyzer.new_key(RUN)
-        assert key != other
+        key, other = analyzer.new_key(RUN), analyzer.new_key(8)
         rows = sqlite3.connect(state).execute("SELECT key, secret FROM round").fetchall()
         secrets = dict(rows)
         refused(analyzer, batch_of(key, FEW - 1))
@@ -197,15 +196,39 @@ def test_a_key_is_erased_with_its_answer(tmp_path: Path) -> None:
         assert analyzer.sums(batch).to_bytes() == answer.to_bytes()
 
 
+def test_a_run_has_one_key_at_a_time_and_a_file_that_does_not_grow(tmp_path: Path) -> None:
+    """Also of a round that was refused, and of one whose server asks for many keys."""
+    state = tmp_path / "state.sqlite"
+    wide = MECHANISM.sized(40_000)
+    with ReportAnalyzer(1, state=state) as analyzer:
+        sizes = set()
+        for _ in range(12):
+            key = analyzer.new_key(RUN)
+            (secret,) = sqlite3.connect(state).execute("SELECT secret FROM round").fetchone()
+            unanswered = batch_of(key, 2)
+            key = analyzer.new_key(RUN)
+            assert secret not in state.read_bytes()
+            assert refused(analyzer, unanswered)[0] == "key"
+            text = text_of(key, mechanism=wide, changed={"dimension": 40_000})
+            report = bytes(wide.plan(40_000).report_bytes - 1)
+            batch = Batch(text, tuple(sealed([b"\1" + report], key, text)))
+            assert analyzer.sums(batch).total.nbytes == 320_000
+            sizes.add(state.stat().st_size)
+        assert max(sizes) < 700_000
+        assert analyzer._db.execute("SELECT count(*) FROM round").fetchone() == (1,)
+
+
 def test_a_forgotten_key_is_erased_after_its_days(tmp_path: Path) -> None:
     now = [1_000_000.0]
     with ReportAnalyzer(
         FEW, state=tmp_path / "state.sqlite", days=2.0, clock=lambda: now[0]
     ) as analyzer:
         key = analyzer.new_key(RUN)
+        answered = batch_of(analyzer.new_key(8), 30)
+        analyzer.sums(answered)
         now[0] += 2 * 86_400.0 + 1.0
-        assert analyzer.new_key(8).run_id == 8
-        assert refused(analyzer, batch_of(key, 30))[1].endswith("is old: it is erased")
+        for old in (batch_of(key, 30), answered):
+            assert refused(analyzer, old)[0] == "key"
 
 
 def test_the_claim_is_never_above_that_at_the_minimum() -> None:
@@ -233,8 +256,8 @@ def test_a_refused_request_after_its_days_erases_the_key_too() -> None:
     analyzer = ReportAnalyzer(FEW, days=2.0, clock=lambda: now[0])
     batch = batch_of(analyzer.new_key(RUN), 30)
     now[0] += 2 * 86_400.0 + 1.0
-    assert refused(analyzer, batch)[1].endswith("is old: it is erased")
-    assert analyzer._db.execute("SELECT secret FROM round").fetchall() == [(None,)]
+    assert refused(analyzer, batch)[0] == "key"
+    assert analyzer._db.execute("SELECT * FROM round").fetchall() == []
 
 
 def test_a_minimum_that_changes_is_not_that_of_rounds_underway(tmp_path: Path) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from flower_ldp.errors import WireError
+from flower_ldp.policy.sections import AnalyzerRule
 from flower_ldp.shuffle.sealing import (
     KEY_FIELD,
+    SIGNER,
     RoundKey,
     new_key,
     private_key,
@@ -66,6 +69,26 @@ def test_a_key_is_the_signers_and_of_one_run_and_minimum() -> None:
             other.verify(signer)
     with pytest.raises(ValueError, match="not signed by"):
         KEY.verify(signer_of(bytes(32)))
+
+
+def is_signed(key: RoundKey, signer: str) -> bool:
+    try:
+        key.verify(signer)
+    except ValueError:
+        return False
+    return True
+
+
+def test_zeros_are_no_signer_since_anybody_can_sign_for_them() -> None:
+    """They are a point of order 4: one of four keys has a signature without a private key."""
+    zeros, signature = "ed25519:" + 64 * "0", b"\1" + bytes(63)
+    keys = [replace(KEY, minimum=least, signature=signature) for least in range(1, 200)]
+    assert any(is_signed(key, zeros) for key in keys)
+    assert not any(is_signed(key, signer_of(SIGNING)) for key in keys)
+    assert not re.fullmatch(SIGNER, zeros)
+    assert re.fullmatch(SIGNER, signer_of(SIGNING))
+    with pytest.raises(ValueError, match="as flower-ldp analyzer keygen prints"):
+        AnalyzerRule(key=zeros, minimum=2_000)
 
 
 def test_a_public_key_is_that_of_x_wings_first_vector(monkeypatch: pytest.MonkeyPatch) -> None:
