@@ -46,16 +46,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name in ("SampledGaussian", "noise_multiplier"):
-        from flower_ldp.accounting import dpsgd
-
-        return getattr(dpsgd, name)
-    if name in ("codeword_for", "rounds_epsilon"):
-        from flower_ldp.accounting import shuffled_rounds
-
-        return getattr(shuffled_rounds, name)
     if name in __all__:
-        from flower_ldp.accounting import shuffled
+        from flower_ldp.accounting import dpsgd, shuffled, shuffled_rounds
 
-        return getattr(shuffled, name)
+        return {**vars(dpsgd), **vars(shuffled), **vars(shuffled_rounds)}[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

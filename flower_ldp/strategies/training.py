@@ -313,9 +313,8 @@ class TrainingStrategy(StrategyWithDeadlines, FedAvg, Generic[MechanismT]):
     def privacy_spent(self, *, delta: float = 1e-6) -> SpendingReport:
         """Return the worst-case spending of clients on this server's proposals.
 
-        Epsilons and deltas add up. The clients' ledgers are authoritative. The approximate bound
-        needs the extra ``accounting``. ``delta``, of this and the shuffle bound, is in (0, 1),
-        above the sum of the releases' own.
+        Epsilons and deltas add up. The clients' ledgers are authoritative. ``delta``, of the
+        approximate and the shuffle bound, is in (0, 1), above the sum of the releases' own.
         """
         return self.proposals.report(delta=delta)
 
