@@ -25,11 +25,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flower_ldp.parameter_bounds import halved
-
-Array = NDArray[np.float64]
+from flower_ldp.accounting.loss_sums import Array, centring_tilt
 
 _UNIT, _ROUNDING = 2.0**-53, 1e-12
 # Standard deviations of the tilted sum, and largest values, that the window spans.
@@ -54,7 +51,7 @@ class ExcessOfSum:
     def __init__(self, values: Array, masses: Array, number: int, points: int) -> None:
         values, masses = values[masses > 0.0], masses[masses > 0.0]
         self._largest, self._reach = float(values.max()), float(np.abs(values).max())
-        self._tilt = _centring_tilt(values, masses) if self._largest > 0.0 else 0.0
+        self._tilt = centring_tilt([(values, masses, 1)], 0.0) if self._largest > 0.0 else 0.0
         tilted = _tilted(values, masses, self._tilt)
         variance = float(tilted @ (values - tilted @ values) ** 2)
         width = _SPAN * math.sqrt(number * variance) + _LARGEST * self._reach
@@ -133,17 +130,3 @@ def _tilted(values: Array, masses: Array, tilt: float) -> Array:
     exponents = np.log(masses) + tilt * values
     weights = np.exp(exponents - exponents.max())
     return np.asarray(weights / weights.sum())
-
-
-def _centring_tilt(values: Array, masses: Array) -> float:
-    """Return about the tilt, at least 0, of which the mean is 0."""
-
-    def enough(tilt: float) -> bool:
-        return float(_tilted(values, masses, tilt) @ values) >= 0.0
-
-    if enough(0.0):
-        return 0.0
-    high = 1.0 / float(values.max())
-    while not enough(high):
-        high *= 4.0
-    return halved(enough, 0.0, high, 2.0**-30)[0]

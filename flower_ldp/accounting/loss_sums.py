@@ -100,7 +100,7 @@ class LossSum:
         fine = [(law.losses, law.masses, number) for law, number in losses]
         mean = sum(number * float(masses @ points) for points, masses, number in fine)
         around = min(max(around, mean), (first + widest) * unit)  # no sum is larger
-        tilt = _tilt(coarse, around)
+        tilt = centring_tilt(coarse, around)
         while tilt > 0 and _log_moment(fine, tilt) > tilt * around:
             # Too far, as few points show where the largest losses lie only roughly.
             tilt = tilt / 2 if tilt > 1e-9 else 0.0
@@ -124,7 +124,7 @@ class LossSum:
         else:
             start = math.floor(around / unit) - size // 2
             self._lowest, top = start * unit, (start + size) * unit
-            further = _tilt(coarse, top)
+            further = centring_tilt(coarse, top)
             beyond = math.exp(min(0.0, _log_moment(fine, further) - further * top))
         order = (start - first + np.arange(size)) % size
         self.losses = np.arange(start, start + size) * np.float64(unit)
@@ -211,7 +211,7 @@ def _coarsened(law: LossLaw) -> tuple[Array, Array]:
     return weighted[used] / masses[used], masses[used]
 
 
-def _tilt(points: _Points, mean: float) -> float:
+def centring_tilt(points: _Points, mean: float) -> float:
     """Return about the tilt, at least 0, at which the mean of the sum is ``mean``."""
 
     def enough(tilt: float) -> bool:

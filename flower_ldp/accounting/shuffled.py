@@ -38,7 +38,8 @@ from typing import Annotated
 
 import numpy as np
 
-from flower_ldp.accounting.excess import Array, ExcessOfSum
+from flower_ldp.accounting.excess import ExcessOfSum
+from flower_ldp.accounting.loss_sums import Array
 from flower_ldp.mechanisms import Codeword, SignDS
 from flower_ldp.mechanisms.labels import SubsetSelection
 from flower_ldp.mechanisms.randomized_response import BinaryResponse, KaryResponse
