@@ -1,7 +1,7 @@
 """What an analyzer needs for a round of many sealed reports: seconds and memory.
 
-One process opens, compares and adds up a batch of codewords, commits the answer to a file, and
-computes both central epsilons. The reports are uniform codewords: their content takes no time.
+One process opens, compares and adds up a batch of codewords, and computes both central epsilons.
+The reports are uniform codewords: their content takes no time.
 
     python benchmarks/analyzer_load.py --output benchmarks/results/analyzer_load.json
 """
@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import resource
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Annotated
 
 import _options as options
@@ -40,24 +38,21 @@ def main(
     """Measure rounds of one batch each."""
     mechanism, rng = Codeword(epsilon).sized(weights), RandomSource.from_os()
     plan, seconds, processor = mechanism.plan(weights), [], []
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        ReportAnalyzer(reports // 2, state=Path(folder, "state.sqlite")) as analyzer,
-    ):
-        for _ in range(repeats):
-            key = analyzer.new_key(_RUN)
-            fields = {**UpdateProposal(mechanism).to_fields(), "dimension": weights}
-            text = canonical({**fields, KEY_FIELD: key.to_bytes().hex()})
-            drawn = (
-                CodewordReport(plan.order, rng.below(plan.rotations), rng.below(plan.order), 1)
-                for _ in range(reports)
-            )
-            sealed = tuple(key.seal(mechanism.encode(one, weights), text) for one in drawn)
-            data = Batch(text, sealed).to_bytes()
-            before = time.perf_counter(), time.process_time()
-            found = analyzer.sums(Batch.from_bytes(data))
-            seconds.append(time.perf_counter() - before[0])
-            processor.append(time.process_time() - before[1])
+    analyzer = ReportAnalyzer(reports // 2)
+    for _ in range(repeats):
+        key = analyzer.new_key(_RUN)
+        fields = {**UpdateProposal(mechanism).to_fields(), "dimension": weights}
+        text = canonical({**fields, KEY_FIELD: key.to_bytes().hex()})
+        drawn = (
+            CodewordReport(plan.order, rng.below(plan.rotations), rng.below(plan.order), 1)
+            for _ in range(reports)
+        )
+        sealed = tuple(key.seal(mechanism.encode(one, weights), text) for one in drawn)
+        data = Batch(text, sealed).to_bytes()
+        before = time.perf_counter(), time.process_time()
+        found = analyzer.sums(Batch.from_bytes(data))
+        seconds.append(time.perf_counter() - before[0])
+        processor.append(time.process_time() - before[1])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _UNIT
     megabytes = peak / 1e6
     typer.echo(f"{reports:,} reports: {min(seconds):.2f} to {max(seconds):.2f} s, of which")

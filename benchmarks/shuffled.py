@@ -83,19 +83,17 @@ def mechanism_of(row: totals.Row) -> Codeword:
 def sealed(images: Images, training: Training, mechanism: Codeword) -> Run:
     """Train once with all parts."""
     each = len(images.parts) // training.rounds
-    with ReportAnalyzer(each * 19 // 20, delta=DELTA) as analyzer:
-        strategy = CodewordStrategy(
-            mechanism,
-            FixedLength(
-                training.length, training.rounds, training.momentum, training.final_fraction
-            ),
-            answers_per_client=1,
-            fraction_train=min(1.0, (1 + 1e-9) / training.rounds),
-            analyzer=analyzer,
-        )
-        policy = f"{{key: {analyzer.signer!r}, minimum: {analyzer.minimum}}}"
-        facts = run(images, training, strategy, policy)
-        cost = strategy.privacy_spent().central
+    analyzer = ReportAnalyzer(each * 19 // 20, delta=DELTA)
+    strategy = CodewordStrategy(
+        mechanism,
+        FixedLength(training.length, training.rounds, training.momentum, training.final_fraction),
+        answers_per_client=1,
+        fraction_train=min(1.0, (1 + 1e-9) / training.rounds),
+        analyzer=analyzer,
+    )
+    policy = f"{{key: {analyzer.signer!r}, minimum: {analyzer.minimum}}}"
+    facts = run(images, training, strategy, policy)
+    cost = strategy.privacy_spent().central
     if cost is None:
         raise RuntimeError("the analyzer answered in no round")
     claim = {"central_epsilon": cost.epsilon, "reports": cost.reports}

@@ -95,7 +95,7 @@ def analyzer_in(folder: Path, minimum: int) -> Iterator[Analyzer]:
     prepare = [sys.executable, str(EXAMPLES / "deployment" / "prepare.py"), "certificates"]
     subprocess.run([*prepare, str(folder / "tls"), "127.0.0.1"], check=True)
     words = ["serve", "--key", key, "--minimum", minimum, "--port", port]
-    words += ["--tls-key", folder / "tls/server.key", "--state", folder / "analyzer.sqlite"]
+    words += ["--tls-key", folder / "tls/server.key"]
     words += ["--tls-certificate", folder / "tls/server.pem"]
     process = subprocess.Popen([*own, *map(str, words)])
     try:

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from flower_ldp.accounting.ledger.anchor import FileAnchor
 from flower_ldp.cli.output import File, Report, command, group
 from flower_ldp.clients.keys import own_key
 from flower_ldp.errors import needed
@@ -57,8 +56,6 @@ def serve(
     tls_certificate: Annotated[Path, typer.Option()],
     host: str = "127.0.0.1",
     port: Annotated[int, Bounded("[0, 65535]")] = 9443,
-    state: Path = Path("analyzer.sqlite"),
-    anchor: Path | None = None,
     delta: Annotated[float, Bounded("(0, 1)")] = 1e-6,
     days: Annotated[float, Bounded("(0, 3650]")] = 1.0,
 ) -> None:
@@ -69,7 +66,7 @@ def serve(
     key
         The private signing key. Its token is in FILE.token.
     minimum
-        The fewest reports of a round that are answered for, in rounds that begin from now on.
+        The fewest reports of a round that are answered for.
     tls_key
         Private key of the certificate, PEM.
     tls_certificate
@@ -78,14 +75,10 @@ def serve(
         Address to listen at.
     port
         Its port; 0 takes a free one.
-    state
-        File of the rounds' keys and of the answers; made if missing.
-    anchor
-        File on another disk, which shows that the state was set back.
     delta
         Of the central epsilon that is stated.
     days
-        After which the key of a round is erased, answered or not.
+        After which a round's key and answer are erased.
     """
     with needed("the analyzer's service needs uvicorn", "shuffle"):
         import uvicorn
@@ -97,24 +90,20 @@ def serve(
     token = _token_of(key).read_text(encoding="ascii").strip()
     if not _TOKEN.fullmatch(token):
         raise AnalyzerError(f"{_token_of(key)} holds no token: make a key anew, by {_KEYGEN}")
-    place = None if anchor is None else FileAnchor(anchor.absolute())
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    signing = own_key(key)
-    with ReportAnalyzer(
-        minimum, signing=signing, anchor=place, state=state, delta=delta, days=days
-    ) as analyzer:
-        config = uvicorn.Config(
-            application(analyzer, token),
-            host=host,
-            port=port,
-            ssl_keyfile=tls_key,
-            ssl_certfile=tls_certificate,
-            access_log=False,
-            server_header=False,
-            lifespan="on",
-        )
-        report.line(f"analyzer {analyzer.signer}, minimum {minimum:,}", key=analyzer.signer)
-        uvicorn.Server(config).run()
+    analyzer = ReportAnalyzer(minimum, signing=own_key(key), delta=delta, days=days)
+    config = uvicorn.Config(
+        application(analyzer, token),
+        host=host,
+        port=port,
+        ssl_keyfile=tls_key,
+        ssl_certfile=tls_certificate,
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+    )
+    report.line(f"analyzer {analyzer.signer}, minimum {minimum:,}", key=analyzer.signer)
+    uvicorn.Server(config).run()
 
 
 def _token_of(key: Path) -> Path:

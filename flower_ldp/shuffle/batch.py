@@ -47,7 +47,7 @@ UNKNOWN_KEY, OTHER_BATCH, TOO_FEW, NO_PROPOSAL = "key", "round", "minimum", "pro
 
 
 class AnalyzerError(LdpError):
-    """The analyzer, or its state, cannot be used."""
+    """The analyzer cannot be used."""
 
 
 class AnalyzerRefusal(LdpError):  # noqa: N818  # a decision, not a fault

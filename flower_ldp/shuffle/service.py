@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from flower_ldp.errors import LdpError, needed
+from flower_ldp.errors import needed
 from flower_ldp.shuffle.analyzer import ReportAnalyzer
 from flower_ldp.shuffle.batch import MOST_BYTES, UNKNOWN_KEY, AnalyzerRefusal, Batch
 
@@ -55,8 +55,6 @@ def application(analyzer: ReportAnalyzer, token: str) -> Starlette:
                 return Response(f"a batch has at most {MOST_BYTES} bytes", 413)
             except ClientDisconnect:
                 return Response("the request ended early", 400)
-            except LdpError as error:
-                _log.error("no answer: %s", error)
             except Exception:
                 _log.exception("no answer")
             return Response("the analyzer cannot answer: its log says why", 500)
@@ -87,10 +85,7 @@ def application(analyzer: ReportAnalyzer, token: str) -> Starlette:
 
     async def erase() -> None:
         while True:
-            try:
-                await run_in_threadpool(analyzer.erase_old)
-            except LdpError as error:
-                _log.error("old keys are not erased yet: %s", error)
+            await run_in_threadpool(analyzer.erase_old)
             await asyncio.sleep(_ERASE_EVERY)
 
     @asynccontextmanager

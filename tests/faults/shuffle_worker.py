@@ -1,7 +1,7 @@
 """Parts of a shuffled round, each killed at each of its steps in a process of its own.
 
-python shuffle_worker.py analyzer FOLDER      one in each folder, as FOLDER/sums-committed
-python shuffle_worker.py client FOLDER KEY    the same, as FOLDER/sealed; prints what is sent then
+python shuffle_worker.py client FOLDER KEY    one in each folder, as FOLDER/sealed; prints
+                                              what is sent then
 python shuffle_worker.py server SETTINGS      one while it sends a batch, one behind it
 """
 
@@ -21,23 +21,19 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from flower_ldp.accounting.ledger import Ledger
-from flower_ldp.accounting.ledger.anchor import FileAnchor
-from flower_ldp.accounting.ledger.charges import Mark
 from flower_ldp.clients import CodewordRelease, LdpMod
-from flower_ldp.shuffle import Analyzer, ReportAnalyzer
+from flower_ldp.shuffle import Analyzer
 from flower_ldp.shuffle.batch import Batch
 from flower_ldp.shuffle.sealing import KEY_FIELD, RoundKey
 from flower_ldp.wire.proposal import PROPOSAL_KEY, UpdateProposal
 from tests.fixtures import context_of, message, payload, record
-from tests.unit.shuffle.batches import ENTRIES, MECHANISM, RUN
-from tests.unit.shuffle.serving import FEW
+from tests.unit.shuffle.batches import ENTRIES, MECHANISM
 
 MODEL = {"w": np.zeros(ENTRIES, dtype=np.float32)}
 TRAINED = {"w": np.arange(1.0, ENTRIES + 1.0, dtype=np.float32)}
 
 
-#: Of an analyzer, in turn; and of a client.
-ANALYZERS = ("begun", "written", "committed", "anchored")
+#: Of a client, in turn.
 CLIENTS = ("trained", "drawn", "sealed", "answered")
 
 
@@ -54,36 +50,6 @@ def in_a_process(work: Callable[[], object]) -> bool:
         finally:
             os._exit(0)
     return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
-
-
-def analyzer(folder: Path, what: str, step: str) -> None:
-    is_open = False
-
-    class Anchor(FileAnchor):
-        def move(self, mark: Mark) -> None:
-            if is_open and step == "committed":
-                die()
-            super().move(mark)
-            if is_open:
-                die()
-
-    class Dying(ReportAnalyzer):
-        def _note(self, *words: bytes) -> None:
-            if step == "begun":
-                die()
-            super()._note(*words)
-            if step == "written":
-                die()
-
-        def erase_old(self) -> None:
-            """Do nothing: it is a commit of its own."""
-
-    with Dying(FEW, state=folder / "state", anchor=Anchor(folder / "mark")) as own:
-        is_open = True
-        if what == "key":
-            own.new_key(RUN)
-        else:
-            own.sums(Batch.from_bytes((folder / "batch").read_bytes()))
 
 
 def server(settings: Path, step: str) -> None:
@@ -133,11 +99,7 @@ def client(folder: Path, key: RoundKey, step: str) -> None:
 
 
 def main(part: str, place: Path, *rest: str) -> None:
-    if part == "analyzer":
-        for folder in place.iterdir():
-            what, step = folder.name.split("-")
-            assert in_a_process(partial(analyzer, folder, what, step)), folder.name
-    elif part == "server":
+    if part == "server":
         for step in ("half", "sent"):
             assert in_a_process(partial(server, place, step)), step
     else:

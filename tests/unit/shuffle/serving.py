@@ -45,7 +45,7 @@ class Service:
     def start(self) -> None:
         words = ["serve", "--key", str(self.key), "--minimum", str(FEW), "--port", str(self.port)]
         words += ["--tls-key", str(self.tls_key), "--tls-certificate", str(self.certificate)]
-        self.begin(command(*words, "--state", str(self.folder / "state.sqlite")))
+        self.begin(command(*words))
         end = time.monotonic() + 120.0
         while time.monotonic() < end:
             assert self.process is not None

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 import os
-import sqlite3
-import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from flower_ldp.accounting.ledger.anchor import FileAnchor
 from flower_ldp.accounting.shuffled import ShuffledReports, favoured_part
 from flower_ldp.mechanisms import Codeword
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
@@ -37,6 +35,11 @@ FEW = 20
 @pytest.fixture
 def analyzer() -> ReportAnalyzer:
     return ReportAnalyzer(FEW)
+
+
+def secrets(analyzer: ReportAnalyzer) -> dict[int, bytes]:
+    held = {run: one.secret for run, one in analyzer._rounds.items()}
+    return {run: secret for run, secret in held.items() if secret is not None}
 
 
 def refused(analyzer: ReportAnalyzer, batch: Batch) -> tuple[str, str]:
@@ -180,55 +183,65 @@ def test_a_proposal_of_no_codewords_is_refused(
     assert refused(analyzer, Batch(text, ()))[0] == "proposal"
 
 
-def test_a_key_is_erased_with_its_answer(tmp_path: Path) -> None:
-    state = tmp_path / "state.sqlite"
-    with ReportAnalyzer(FEW, state=state) as analyzer:
-        key, other = analyzer.new_key(RUN), analyzer.new_key(8)
-        rows = sqlite3.connect(state).execute("SELECT key, secret FROM round").fetchall()
-        secrets = dict(rows)
-        refused(analyzer, batch_of(key, FEW - 1))
-        assert all(one in state.read_bytes() for one in secrets.values())
-        batch = batch_of(key, 30)
-        answer = analyzer.sums(batch)
-        assert secrets[key.to_bytes()] not in state.read_bytes()
-        assert secrets[other.to_bytes()] in state.read_bytes()
-        assert list(tmp_path.iterdir()) == [state]
-        assert analyzer.sums(batch).to_bytes() == answer.to_bytes()
+def test_a_key_is_erased_with_its_answer(analyzer: ReportAnalyzer) -> None:
+    key, other = analyzer.new_key(RUN), analyzer.new_key(8)
+    refused(analyzer, batch_of(key, FEW - 1))
+    assert secrets(analyzer).keys() == {RUN, 8}
+    batch = batch_of(key, 30)
+    answer = analyzer.sums(batch)
+    assert secrets(analyzer).keys() == {8}
+    assert analyzer.sums(batch).to_bytes() == answer.to_bytes()
+    assert analyzer.sums(batch_of(other, 30)).accepted == 30
+    assert not secrets(analyzer)
 
 
-def test_a_run_has_one_key_at_a_time_and_a_file_that_does_not_grow(tmp_path: Path) -> None:
+def test_a_run_has_one_key_at_a_time_and_one_answer(analyzer: ReportAnalyzer) -> None:
     """Also of a round that was refused, and of one whose server asks for many keys."""
-    state = tmp_path / "state.sqlite"
-    wide = MECHANISM.sized(40_000)
-    with ReportAnalyzer(1, state=state) as analyzer:
-        sizes = set()
-        for _ in range(12):
-            key = analyzer.new_key(RUN)
-            (secret,) = sqlite3.connect(state).execute("SELECT secret FROM round").fetchone()
-            unanswered = batch_of(key, 2)
-            key = analyzer.new_key(RUN)
-            assert secret not in state.read_bytes()
-            assert refused(analyzer, unanswered)[0] == "key"
-            text = text_of(key, mechanism=wide, changed={"dimension": 40_000})
-            report = bytes(wide.plan(40_000).report_bytes - 1)
-            batch = Batch(text, tuple(sealed([b"\1" + report], key, text)))
-            assert analyzer.sums(batch).total.nbytes == 320_000
-            sizes.add(state.stat().st_size)
-        assert max(sizes) < 700_000
-        assert analyzer._db.execute("SELECT count(*) FROM round").fetchone() == (1,)
+    unanswered = batch_of(analyzer.new_key(RUN), 30)
+    answered = batch_of(analyzer.new_key(RUN), 30)
+    assert refused(analyzer, unanswered)[0] == "key"
+    analyzer.sums(answered)
+    analyzer.new_key(RUN)
+    for old in (unanswered, answered):
+        assert refused(analyzer, old)[0] == "key"
+    assert len(analyzer._rounds) == 1
 
 
-def test_a_forgotten_key_is_erased_after_its_days(tmp_path: Path) -> None:
+def test_threads_with_other_batches_get_one_answer(analyzer: ReportAnalyzer) -> None:
+    batch, found = batch_of(analyzer.new_key(RUN), 40), []
+
+    def ask(place: int) -> None:
+        with suppress(AnalyzerRefusal):
+            found.append(analyzer.sums(replace(batch, sealed=batch.sealed[place % 4 :])).accepted)
+
+    threads = [threading.Thread(target=ask, args=(place,)) for place in range(12)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len(found) == 3
+    assert len(set(found)) == 1
+
+
+def test_a_batch_of_no_report_is_refused_and_one_alone_has_the_local_epsilon() -> None:
+    analyzer = ReportAnalyzer(1)
+    key = analyzer.new_key(RUN)
+    assert refused(analyzer, batch_of(key, 0))[0] == "minimum"
+    found = analyzer.sums(batch_of(key, 1))
+    assert (found.central_epsilon, found.central_epsilon_minimum) == (4.0, 4.0)
+
+
+def test_a_forgotten_key_is_erased_after_its_days() -> None:
     now = [1_000_000.0]
-    with ReportAnalyzer(
-        FEW, state=tmp_path / "state.sqlite", days=2.0, clock=lambda: now[0]
-    ) as analyzer:
-        key = analyzer.new_key(RUN)
-        answered = batch_of(analyzer.new_key(8), 30)
-        analyzer.sums(answered)
-        now[0] += 2 * 86_400.0 + 1.0
-        for old in (batch_of(key, 30), answered):
-            assert refused(analyzer, old)[0] == "key"
+    analyzer = ReportAnalyzer(FEW, days=2.0, clock=lambda: now[0])
+    forgotten, answered = (batch_of(analyzer.new_key(run), 30) for run in (RUN, 8))
+    analyzer.sums(answered)
+    now[0] += 2 * 86_400.0
+    assert analyzer.sums(answered).accepted == 30
+    now[0] += 1.0
+    for old in (forgotten, answered):
+        assert refused(analyzer, old)[0] == "key"
+    assert not analyzer._rounds
 
 
 def test_the_claim_is_never_above_that_at_the_minimum() -> None:
@@ -249,63 +262,6 @@ def test_a_batch_of_ciphertexts_of_one_byte_is_not_cut_up() -> None:
     with pytest.raises(AnalyzerRefusal, match="bytes are no batch") as raised:
         Batch.from_bytes(head + text + bytes(1_000))
     assert raised.value.code == "proposal"
-
-
-def test_a_refused_request_after_its_days_erases_the_key_too() -> None:
-    now = [1_000_000.0]
-    analyzer = ReportAnalyzer(FEW, days=2.0, clock=lambda: now[0])
-    batch = batch_of(analyzer.new_key(RUN), 30)
-    now[0] += 2 * 86_400.0 + 1.0
-    assert refused(analyzer, batch)[0] == "key"
-    assert analyzer._db.execute("SELECT * FROM round").fetchall() == []
-
-
-def test_a_minimum_that_changes_is_not_that_of_rounds_underway(tmp_path: Path) -> None:
-    state, signing = tmp_path / "state.sqlite", os.urandom(32)
-    with ReportAnalyzer(FEW, state=state, signing=signing) as analyzer:
-        key = analyzer.new_key(RUN)
-    with ReportAnalyzer(1, state=state, signing=signing) as analyzer:
-        assert refused(analyzer, batch_of(key, FEW - 1))[0] == "minimum"
-        assert analyzer.new_key(RUN).minimum == 1
-
-
-def test_a_state_that_was_set_back_answers_nothing(tmp_path: Path) -> None:
-    state, other = tmp_path / "state.sqlite", tmp_path / "other"
-    other.mkdir(mode=0o700)
-    anchor = FileAnchor(other / "mark")
-    with ReportAnalyzer(FEW, state=state, anchor=anchor) as analyzer:
-        key = analyzer.new_key(RUN)
-        older = state.read_bytes()
-        analyzer.sums(batch_of(key, 30))
-    with ReportAnalyzer(FEW, state=state, anchor=anchor):
-        pass
-    state.write_bytes(older)
-    with pytest.raises(AnalyzerError, match="was set back"):
-        ReportAnalyzer(FEW, state=state, anchor=anchor)
-    state.unlink()
-    with pytest.raises(AnalyzerError, match="was set back"):
-        ReportAnalyzer(FEW, state=state, anchor=anchor)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="rights of files")
-def test_a_state_that_others_can_read_or_another_file_is_refused(tmp_path: Path) -> None:
-    state = tmp_path / "state.sqlite"
-    ReportAnalyzer(FEW, state=state).close()
-    assert state.stat().st_mode & 0o777 == 0o600
-    state.chmod(0o640)
-    with pytest.raises(AnalyzerError, match="this user's alone"):
-        ReportAnalyzer(FEW, state=state)
-    shared = tmp_path / "shared"
-    shared.mkdir()
-    shared.chmod(0o777)
-    with pytest.raises(AnalyzerError, match="may be replaced"):
-        ReportAnalyzer(FEW, state=shared / "state.sqlite")
-    other = tmp_path / "other.sqlite"
-    with sqlite3.connect(other) as db:
-        db.execute("CREATE TABLE t (x)")
-    other.chmod(0o600)
-    with pytest.raises(AnalyzerError, match="no state of an analyzer"):
-        ReportAnalyzer(FEW, state=other)
 
 
 def test_a_batch_and_an_answer_are_read_as_they_are_written(analyzer: ReportAnalyzer) -> None:

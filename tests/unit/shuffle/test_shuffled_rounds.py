@@ -410,18 +410,14 @@ def test_the_batch_tells_no_order_and_no_node(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("simulation_policy")
 def test_a_run_in_one_process_learns_and_its_keys_are_erased(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    state = tmp_path / "state.sqlite"
-    with ReportAnalyzer(4, state=state) as analyzer:
-        strategy = strategy_of(analyzer, min_train_nodes=8)
-        result = rounds.run(
-            strategy, CodewordRelease(), MODEL, {"w": UPDATE}, num_rounds=4, nodes=8
-        )
-        assert cosine(result.arrays["w"].numpy(), UPDATE) > 0.3
-        assert result.train_metrics_clientapp[4]["accepted"] == 8
-        rows = analyzer._db.execute("SELECT secret FROM round").fetchall()
-        assert rows == [(None,)]
+    analyzer = ReportAnalyzer(4)
+    strategy = strategy_of(analyzer, min_train_nodes=8)
+    result = rounds.run(strategy, CodewordRelease(), MODEL, {"w": UPDATE}, num_rounds=4, nodes=8)
+    assert cosine(result.arrays["w"].numpy(), UPDATE) > 0.3
+    assert result.train_metrics_clientapp[4]["accepted"] == 8
+    assert [one.secret for one in analyzer._rounds.values()] == [None]
     told = [one for one in caplog.messages if "if all answer: a client's report" in one]
     assert len(told) == 1
     assert "among 8, for the analyzer" in told[0]
