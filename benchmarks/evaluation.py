@@ -34,9 +34,10 @@ import typer
 from _environment import report
 from _runs import Run, groups, say, table
 from evaluation_models import PROXIES, ModelRows, Rows, load_images, models
+from numpy.typing import NDArray
 
 from flower_ldp.mechanisms.base import NoProtectionWarning
-from flower_ldp.mechanisms.codebook import CodebookResponse, em_estimate
+from flower_ldp.mechanisms.codebook import CodebookResponse
 from flower_ldp.mechanisms.laplace import Laplace, project_to_simplex
 from flower_ldp.mechanisms.random import RandomSource
 from flower_ldp.strategies.evaluation_scores import (
@@ -87,6 +88,16 @@ def by_laplace(clients: Rows, rng: RandomSource) -> Iterator[Found]:
         yield "laplace projected", "-", epsilon, of_rows(project_to_simplex(noisy))
 
 
+def em_estimate(counts: NDArray[np.int64], epsilon: float, prior: Rows) -> Rows:
+    """Return shares by 20 steps of expectation-maximization from a prior, which stay near it."""
+    shares, noise = prior / prior.sum(), 1.0 / np.expm1(epsilon)
+    for _ in range(20):
+        ratio = counts / (noise + shares)
+        shares = shares * (ratio + noise * ratio.sum()) / counts.sum()
+        shares /= shares.sum()
+    return np.asarray(shares)
+
+
 def by_codes(
     clients: Rows, proxy: str, books: dict[str, Rows], proxy_rows: Rows, rng: RandomSource
 ) -> Iterator[Found]:
@@ -101,7 +112,7 @@ def by_codes(
             support = ProxySupport.of(mechanism, proxy_rows)
             if method == "k-means 400":
                 start = np.bincount(support.cells, minlength=mechanism.codes).astype(np.float64)
-                shares = em_estimate(mechanism.count(reports), epsilon, start, iterations=20)
+                shares = em_estimate(mechanism.count(reports), epsilon, start)
                 yield method, proxy, epsilon, of_law(codes, shares, total)
             else:
                 shares = support.spread(mechanism.estimate(reports))

@@ -17,9 +17,7 @@ response to it is epsilon-LDP (:mod:`flower_ldp.mechanisms.randomized_response`)
 **Invalid input**: a row off the simplex gets a uniform code, and all rows do if there are not as
 many rows and entries as agreed.
 
-**Estimate**: shares by maximum likelihood in closed form, or by expectation-maximization (Agrawal
-and Aggarwal 2001) from a prior, which stays near it if stopped early. docs/codebook.md derives
-both.
+**Estimate**: shares by maximum likelihood in closed form, which docs/codebook.md derives.
 
 **Source**: k-ary response, Kairouz, Bonawitz, Ramage 2016.
 """
@@ -37,7 +35,7 @@ from flower_ldp.mechanisms.inputs import INVALID, check_counts, check_labels
 from flower_ldp.mechanisms.laplace import check_simplex_rows, read_simplex_rows
 from flower_ldp.mechanisms.random import Floats, Ints, RandomSource
 from flower_ldp.mechanisms.randomized_response import KaryResponse
-from flower_ldp.parameter_bounds import Bounded, check_in
+from flower_ldp.parameter_bounds import Bounded
 from flower_ldp.privacy import PrivacyEvent
 
 # Distances are computed for this many pairs at a time, to bound memory.
@@ -176,61 +174,14 @@ class CodebookResponse(Mechanism[object, Any]):
         return maximum_likelihood(self.count(reports), self.epsilon)
 
 
-def _check_counts(counts: ArrayLike) -> Floats:
-    found = check_counts(counts, max(np.size(counts), 2))
-    if not found.any():
-        raise ValueError("counts must name at least one report")
-    return found.astype(np.float64)
-
-
 def maximum_likelihood(counts: ArrayLike, epsilon: float) -> Floats:
     """Return the likeliest shares, float64 on the simplex; ValueError without reports."""
-    found = _check_counts(counts)
+    found = check_counts(counts, max(np.size(counts), 2)).astype(np.float64)
+    if not found.any():
+        raise ValueError("counts must name at least one report")
     noise = 1.0 / math.expm1(epsilon)  # q/t, which does not depend on the number of categories
     falling = np.sort(found)[::-1]
     scale = np.cumsum(falling) / (1.0 + noise * np.arange(1, len(found) + 1))
     kept = int((falling > noise * scale).sum())
     shares = np.maximum(found / scale[kept - 1] - noise, 0.0)
     return np.asarray(shares / shares.sum())
-
-
-def em_estimate(
-    counts: ArrayLike,
-    epsilon: float,
-    prior: ArrayLike,
-    *,
-    iterations: int = 10_000,
-    tolerance: float = 1e-10,
-) -> Floats:
-    """Return shares by expectation-maximization; float64 on the simplex.
-
-    ``counts`` are reports of each category, and ``prior``, all positive, is the start: both of
-    shape (m,). At most ``iterations`` steps, at least 1, end when one raises the log-likelihood per
-    report by less than ``tolerance``, at least 0. ValueError for malformed arguments.
-    """
-    found, shares = _check_counts(counts), np.asarray(prior, dtype=np.float64)
-    if shares.shape != found.shape or not (np.isfinite(shares) & (shares > 0)).all():
-        raise ValueError(f"prior must be {len(found)} finite positive numbers")
-    check_in("[1, inf)", "iterations", iterations)
-    check_in("[0, inf]", "tolerance", tolerance)
-    noise, total = 1.0 / math.expm1(epsilon), float(found.sum())
-    shares = shares / shares.sum()
-    before = log_likelihood(found, epsilon, shares)
-    for _ in range(iterations):
-        # q and t enter as their ratio: a common factor cancels.
-        ratio = found / (noise + shares)
-        shares = shares * (ratio + noise * ratio.sum()) / total
-        shares /= shares.sum()
-        now = log_likelihood(found, epsilon, shares)
-        if now - before < tolerance * total:
-            break
-        before = now
-    return np.asarray(shares)
-
-
-def log_likelihood(counts: ArrayLike, epsilon: float, shares: ArrayLike) -> float:
-    """Return the log-likelihood of shares, up to a constant."""
-    found, judged = np.asarray(counts, dtype=np.float64), np.asarray(shares, dtype=np.float64)
-    noise = 1.0 / math.expm1(epsilon)
-    law = (noise + judged) / (1.0 + noise * len(judged))
-    return math.fsum(found * np.log(law))

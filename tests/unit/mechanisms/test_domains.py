@@ -39,7 +39,7 @@ from flower_ldp.mechanisms import (
     best_accuracy,
     project_to_simplex,
 )
-from flower_ldp.mechanisms.codebook import em_estimate, maximum_likelihood
+from flower_ldp.mechanisms.codebook import maximum_likelihood
 from flower_ldp.mechanisms.gaussian import gaussian_delta, gaussian_epsilon, largest_shift
 from flower_ldp.mechanisms.hadamard import MAX_ORDER, order_for
 from flower_ldp.mechanisms.integer_noise import DiscreteLaplace
@@ -172,7 +172,6 @@ def test_parameters_end_where_their_intervals_do(mechanism: Any, intervals: dict
         *((CODEBOOK.estimate, ([bad],), "reports must be") for bad in (3, -1, 0.5)),
         *((maximum_likelihood, (bad, 1.0), "counts") for bad in ([0, 0], [1], [-1, 2], [[1, 2]])),
         (maximum_likelihood, ([0.5, 1.0], 1.0), "counts"),
-        *((em_estimate, ([1, 2], 1.0, bad), "prior") for bad in ([0.5], [0.0, 1.0], [np.nan, 1.0])),
         (CODE.log_prob, (3, ONES), "report must be integers"),
         *((CodebookEmbedding(bad, 9).estimate, ([1],), "say nothing") for bad in (5e-324, 1e-308)),
         *((UNARY.estimate, (bad,), "reports must be zeros") for bad in ([0, 1, 2], [0.0, 1, 1])),
