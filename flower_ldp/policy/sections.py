@@ -289,7 +289,10 @@ class AnalyzerRule(Section):
     key: Annotated[
         # For the key 0 anybody can sign.
         str,
-        matching(r"ed25519:(?!0{64})[0-9a-f]{64}", "must be as flower-ldp analyzer keygen prints"),
+        matching(
+            r"ed25519:(?!0{64})[0-9a-f]{64}",
+            "must be 'ed25519:' and 64 hexadecimal digits, as flower-ldp analyzer keygen prints",
+        ),
     ]
     minimum: Number
 

@@ -38,7 +38,7 @@ class _Round:
     key: RoundKey
     #: Private half of the key; None once it is answered.
     secret: bytes | None
-    #: Seconds since 1970.
+    #: Seconds, by the analyzer's clock.
     made: float
     #: Of the batch that was answered, in any order.
     digest: bytes = b""
@@ -62,7 +62,7 @@ class ReportAnalyzer:
     days : float
         After which a key and its answer are erased; in (0, 3650].
     clock : callable
-        Returns seconds since 1970.
+        Returns seconds, from any moment; no setting of the system's clock moves it.
 
     Raises
     ------
@@ -83,7 +83,7 @@ class ReportAnalyzer:
         signing: bytes | None = None,
         delta: float = 1e-6,
         days: float = 1.0,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         suite()
         check_in("[1, 2^32]", "minimum", minimum, int)

@@ -30,6 +30,7 @@ from flower_ldp.strategies.rounds import (
     TrainingRound,
     Vector,
 )
+from flower_ldp.wire.layout import ModelLayout
 
 _log = logging.getLogger("flwr")
 #: The most random bytes that place a ciphertext in a batch.
@@ -53,8 +54,12 @@ class Shuffler(RoundCallback[TrainingRound]):
         must_be("analyzer", analyzer, (Analyzer, ReportAnalyzer), wanted)
         self._analyzer = analyzer
         self._spending = spending
-        #: The run whose claim was logged.
-        self._told: int | None = None
+        #: Whether this run's claim was logged, and whether its last round had no sums.
+        self._is_told = self._is_lost = False
+
+    def on_run_start(self, rounds: int, layout: ModelLayout | None) -> None:
+        """Begin a run."""
+        self._is_told = self._is_lost = False
 
     def key(self, grid: Grid, server_round: int) -> RoundKey:
         """Return what a round's reports are sealed for; RunStopped without the analyzer."""
@@ -83,12 +88,12 @@ class Shuffler(RoundCallback[TrainingRound]):
                 f"round {current.server_round} would ask {size:,} clients, and a batch has at most "
                 f"{most:,} reports: run more rounds, or set fraction_train. Nobody was asked"
             )
-        if self._told == key.run_id:
+        if self._is_told:
             return
         # What the analyzer would not read is not asked for.
         asked = SealedProposal.parse(text)
         now, least = (asked.central_epsilon(n, _DELTA) for n in (size, minimum))
-        self._told = key.run_id
+        self._is_told = True
         cost = CentralCost(now, least, _DELTA, size, minimum)
         _log.info("\t├──> if all answer: %s", cost)
 
@@ -105,7 +110,8 @@ class Shuffler(RoundCallback[TrainingRound]):
         Raises
         ------
         RunStopped
-            If the analyzer does not answer, or cannot read such proposals.
+            If the analyzer does not answer, cannot read such proposals, or refuses a second round
+            of the run in a row.
         """
         proposal, entries = current.proposal, current.layout.entries
         length = sealed_length(proposal.report_bytes(entries))
@@ -127,6 +133,10 @@ class Shuffler(RoundCallback[TrainingRound]):
             told = f"round {current.server_round}: the analyzer gives no sums: {refusal}"
             if refusal.code == NO_PROPOSAL:
                 raise RunStopped(told) from refusal
+            if self._is_lost:
+                more = "The round before had none either, and clients paid for both"
+                raise RunStopped(f"{told}. {more}") from refusal
+            self._is_lost = True
             _log.error(told)
             judge.rejected["analyzer"] += len(sealed)
             return np.zeros(entries)
@@ -135,6 +145,7 @@ class Shuffler(RoundCallback[TrainingRound]):
         if found.accepted + sum(found.rejected.values()) != len(sealed):
             told = f"{found.accepted:,} reports and {sum(found.rejected.values()):,} left out"
             raise RunStopped(f"the analyzer answers for {told}, of {len(sealed):,} sent")
+        self._is_lost = False
         judge.accepted = found.accepted
         judge.rejected.update(found.rejected)
         if found.ones is not None:

@@ -383,6 +383,23 @@ def test_an_analyzer_that_lost_its_keys_costs_a_round(
 
 
 @outside_a_run
+def test_a_second_round_in_a_row_without_sums_ends_the_run(
+    tmp_path: Path, analyzer: ReportAnalyzer
+) -> None:
+    """Clients would pay in each round of an analyzer that is killed by each batch."""
+    strategy = strategy_of(analyzer)
+    for few in (True, False, True):
+        replies = answers(ask(strategy), tmp_path)
+        if few:
+            assert unmoved(strategy, replies[: FEW - 1])["accepted"] == 0
+        else:
+            assert aggregated(strategy, replies)[1]["accepted"] == 8
+    replies = answers(ask(strategy), tmp_path)
+    with pytest.raises(RunStopped, match=r"6 are the fewest .* The round before had none either"):
+        strategy.aggregate_train(1, replies[: FEW - 1])
+
+
+@outside_a_run
 def test_the_batch_tells_no_order_and_no_node(tmp_path: Path) -> None:
     """Twice the same replies: two orders, and nothing in them but ciphertexts."""
     batches: list[Batch] = []
