@@ -15,7 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flower_ldp.accounting.ledger.charges import check_run
 from flower_ldp.parameter_bounds import check_in
@@ -43,6 +43,8 @@ class _Round:
     #: Of the batch that was answered, in any order.
     digest: bytes = b""
     answer: ReportSums | None = None
+    #: Held while a batch is added up, which may take a minute.
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 class ReportAnalyzer:
@@ -123,9 +125,10 @@ class ReportAnalyzer:
         self.erase_old()
         with self._lock:
             found = self._rounds.get(run_id)
-            if found is None or found.key != asked.key:
-                told = f"this key of run {run_id} is not here: it was erased, or never made"
-                raise AnalyzerRefusal(UNKNOWN_KEY, told)
+        if found is None or found.key != asked.key:
+            told = f"this key of run {run_id} is not here: it was erased, or never made"
+            raise AnalyzerRefusal(UNKNOWN_KEY, told)
+        with found.lock:
             if found.secret is not None:
                 found.answer = add_up(batch, asked, found.secret, self.delta)
                 found.digest, found.secret = digest, None

@@ -17,6 +17,7 @@ from flower_ldp.accounting.shuffled import ShuffledReports, favoured_part
 from flower_ldp.mechanisms import Codeword
 from flower_ldp.mechanisms.randomized_response import BinaryResponse
 from flower_ldp.shuffle import AnalyzerError, AnalyzerRefusal, ReportAnalyzer, ReportSums
+from flower_ldp.shuffle import analyzer as analyzer_module
 from flower_ldp.shuffle.batch import Batch, SealedProposal
 from flower_ldp.shuffle.sealing import new_key
 from tests.unit.shuffle.batches import (
@@ -221,6 +222,31 @@ def test_threads_with_other_batches_get_one_answer(analyzer: ReportAnalyzer) -> 
         one.join()
     assert len(found) == 3
     assert len(set(found)) == 1
+
+
+def test_keys_do_not_wait_for_a_batch_and_it_is_answered_once(
+    analyzer: ReportAnalyzer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two requests for a key of which one waited, that would replace what the other got."""
+    begun, go_on, found = threading.Event(), threading.Event(), []
+    add_up = analyzer_module.add_up
+
+    def slow(*words: Any) -> ReportSums:
+        begun.set()
+        assert go_on.wait(60)
+        return add_up(*words)
+
+    monkeypatch.setattr(analyzer_module, "add_up", slow)
+    batch = batch_of(analyzer.new_key(RUN), 30)
+    adding = threading.Thread(target=lambda: found.append(analyzer.sums(batch)))
+    adding.start()
+    assert begun.wait(60)
+    assert analyzer.new_key(8).run_id == 8
+    analyzer.new_key(RUN)
+    go_on.set()
+    adding.join()
+    assert found[0].accepted == 30
+    assert refused(analyzer, batch)[0] == "key"
 
 
 def test_a_batch_of_no_report_is_refused_and_one_alone_has_the_local_epsilon() -> None:
