@@ -24,11 +24,11 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return all files of a folder."""
+    """Return all files of a folder, but for what Python compiles of an imported model."""
     return {
         file.relative_to(folder).as_posix(): file.read_bytes()
         for file in folder.rglob("*")
-        if file.is_file()
+        if file.is_file() and file.suffix != ".pyc"
     }
 
 

@@ -209,6 +209,6 @@ def test_clients_with_one_row_are_hopeless_where_they_are() -> None:
     assert facts(*ask, needed)["noise"]["largest_points"] == pytest.approx(5.0, rel=1e-3)
     assert not facts(*ask, needed)["warnings"]
     mechanism, rng = SubsetSelection(1.0, 24), RandomSource.seeded(3)
-    told = np.array([mechanism.randomize(0, rng) for _ in range(40_000)]).reshape(40, 1_000)
+    told = mechanism.randomize_array(np.zeros((40, 1_000), dtype=int), rng)
     estimates = [mechanism.estimate(mechanism.members(one).sum(axis=0), 1_000) for one in told]
     assert np.std(estimates, axis=0)[1:].mean() / 10 == pytest.approx(6.0, rel=0.15)

@@ -381,7 +381,7 @@ def test_clients_with_one_row_each(epsilon: float) -> None:
                 node=node,
                 reply=True,
             )
-            for node, told in enumerate((sets.randomize(one, rng) for one in places), 1)
+            for node, told in enumerate(sets.randomize_array(places, rng).tolist(), 1)
         ]
         found = query.aggregate(replies)
         table = found["sex", "ill"]
